@@ -1,0 +1,1 @@
+"""The backends that ship with the suite: one folder per platform, its claims in profile.toml."""

@@ -1,0 +1,1 @@
+"""CPUs through torch: the claims are in profile.toml."""

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs through torch.cuda: the claims are in profile.toml."""

@@ -1,0 +1,1 @@
+"""Intel GPUs through torch.xpu: the claims are in profile.toml."""

@@ -1,0 +1,88 @@
+"""`python -m conformance`: find the subcommand, import only that, and turn what goes wrong into an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from conformance import __version__
+from conformance.cli import INTERNAL_ERROR, INTERRUPTED, OK, USAGE
+from conformance.names import UsageError, printable, unknown
+
+COMMANDS = {
+    "run": "measure a backend and write results.json and junit.xml (the default)",
+    "list": "print the plan: every case, without running any",
+    "explain": "print everything about one case",
+    "validate": "check profiles",
+}
+
+EXAMPLES = """examples:
+  python -m conformance --backend cpu
+  python -m conformance list --backend xpu --suite rerank
+  python -m conformance explain --backend cpu 'rerank.*sdpa/bfloat16*'
+  python -m conformance validate --profile my/profile.toml
+
+exit codes: 0 all that was selected passed or is rightly skipped; 1 failures; 2 interrupted; 3 internal error;
+4 usage; 5 nothing executed; 6 incomplete (something selected could not run)
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return its exit code; never raises but for a defect under CONFORMANCE_DEBUG=1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no crash
+    try:
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except UsageError as error:
+        for fault in error.faults:
+            print(f"conformance: {printable(fault)}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("conformance: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. Python flushes stdout once more at exit, so it gets another one.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:
+        if os.environ.get("CONFORMANCE_DEBUG") == "1":
+            raise
+        text = printable(f"{type(error).__name__}: {error}").replace("\n", " ")
+        print(f"conformance: internal error: {text} (CONFORMANCE_DEBUG=1 shows the trace)", file=sys.stderr)
+        return INTERNAL_ERROR
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _help(sys.stdout if arguments else sys.stderr)
+        return OK if arguments else USAGE
+    if arguments[0] == "--version":
+        print(f"conformance {__version__}")
+        return OK
+    name = "run" if arguments[0].startswith("-") else arguments.pop(0)
+    if name not in COMMANDS:
+        raise UsageError(unknown("subcommand", name, COMMANDS))
+    from conformance.cli.parser import Parser
+
+    command = importlib.import_module(f"conformance.cli.{name}")
+    parser = Parser(prog=f"python -m conformance {name}", description=f"{COMMANDS[name]}.")
+    command.add_arguments(parser)
+    return int(command.main(parser.parse_args(arguments)))
+
+
+def _help(stream: object) -> None:
+    lines = ["usage: python -m conformance [run|list|explain|validate] --backend NAME [options]", ""]
+    lines += ["Does an inference stack compute the right numbers on its device?", "", "subcommands:"]
+    lines += [f"  {name:10}{meaning}" for name, meaning in COMMANDS.items()]
+    lines += ["  (each has its own --help)", "", EXAMPLES]
+    print("\n".join(lines), file=stream, end="")  # type: ignore[call-overload]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

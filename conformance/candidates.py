@@ -1,0 +1,89 @@
+"""Where the matrix crosses: every case before facts and quirks have said what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.catalogue import Catalogue, Model
+from conformance.inventory import Suite, Test
+from conformance.predicate import Subject
+from conformance.profile import Claim, Profile
+from conformance.selection import Matrix
+from conformance.target import Target, case_id
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A case before facts and quirks."""
+
+    id: str
+    suite: Suite
+    test: Test
+    claim: Claim
+    target: Target
+    model: Model
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What `when.parameters` sees: the model's parameters and the test's."""
+        return {**self.model.parameters, **self.test.parameters}
+
+    def subject(self, facts: Mapping[str, Any], device: str) -> Subject:
+        """What conditions are held against; facts about another type of device say nothing about this one."""
+        about = facts.get("device", {})
+        about = about if about.get("type", device) == device else {}
+        return Subject(
+            suite=self.suite.name,
+            model=self.model.name,
+            role=self.suite.role,
+            engine=self.target.engine,
+            attention=self.target.attention,
+            vision=dict(self.target.axes).get("vision"),
+            dtype=self.target.dtype,
+            parameters=self.parameters,
+            device=about.get("name"),
+            memory_gib=about.get("memory_gib"),
+            isa=frozenset(facts["isa_flags"]) if "isa_flags" in facts else None,
+            versions=facts.get("versions", {}),
+        )
+
+
+def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, matrix: Matrix) -> Iterator[Candidate]:
+    """Every crossing of claims, dtypes, models and tests, grouped by target and model so that one load serves many."""
+    wanted = [suite for suite in suites if suite.name in matrix.suites]
+    for engine in matrix.engines:
+        for claim in profile.engines[engine].attention.values():
+            if matrix.attentions is not None and claim.attention not in matrix.attentions:
+                continue
+            for dtype in profile.supported_dtypes:
+                if dtype not in claim.precision:
+                    continue
+                target = Target(engine, claim.attention, dtype)
+                for model, suite in _players(wanted, catalogue, matrix):
+                    if dtype in (matrix.dtypes or profile.default_dtypes(suite.role, suite.name)):
+                        for test in suite.tests:
+                            if model.answers or not test.needs_answers:
+                                name = case_id(suite.name, test.name, target, model.name)
+                                yield Candidate(name, suite, test, claim, target, model)
+
+
+def everything(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue) -> Matrix:
+    """The matrix of the full plan: all that the profile claims, on every model of the catalogue."""
+    return Matrix(
+        engines=tuple(profile.engines),
+        attentions=None,
+        dtypes=profile.supported_dtypes,
+        suites=tuple(sorted({suite.name for suite in suites})),
+        tiers=tuple({model.tier for model in catalogue.models}),
+        models={},
+        roles=None,
+    )
+
+
+def _players(suites: Sequence[Suite], catalogue: Catalogue, matrix: Matrix) -> Iterator[tuple[Model, Suite]]:
+    for model in catalogue.models:
+        for suite in suites:
+            if matrix.plays(model, suite.role):
+                yield model, suite

@@ -1,0 +1,113 @@
+"""A model folder, looked at without torch: is everything there that a run needs, and nothing that it must not load?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+HASHED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+
+
+class CheckpointError(Exception):
+    """A model folder cannot be used; the message names the file, what is wrong with it and what would be right."""
+
+
+def check(folder: Path) -> None:
+    """Raise `CheckpointError`, with every fault of the folder, unless it can be loaded safely."""
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: no such folder; a model is a folder with config.json and *.safetensors")
+    faults = [*_config_faults(folder), *_weight_faults(folder), *_tokenizer_faults(folder)]
+    if faults:
+        raise CheckpointError("\n".join(faults))
+
+
+def digest(folder: Path) -> str:
+    """sha256 over names and contents of everything in the folder that changes what the model computes."""
+    whole = hashlib.sha256()
+    for file in sorted({file for pattern in HASHED for file in folder.glob(pattern)}):
+        whole.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                whole.update(chunk)
+    return whole.hexdigest()
+
+
+def config(folder: Path) -> dict[str, Any]:
+    """The parsed config.json of a folder that was checked."""
+    found: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+    return found
+
+
+def token_limit(folder: Path) -> int | None:
+    """How many tokens a prompt may have: the tokenizer's limit or the position table's, whichever is smaller."""
+    limits = [config(folder).get("max_position_embeddings")]
+    file = folder / "tokenizer_config.json"
+    if file.is_file():
+        limits.append(json.loads(file.read_text("utf-8")).get("model_max_length"))
+    known = [int(limit) for limit in limits if isinstance(limit, (int, float)) and 0 < limit < 1e9]
+    return min(known, default=None)
+
+
+def _config_faults(folder: Path) -> list[str]:
+    try:
+        if not isinstance(config(folder), dict):
+            return [f"{folder / 'config.json'}: not a JSON object"]
+    except FileNotFoundError:
+        return [f"{folder / 'config.json'}: missing; the architecture cannot be known without it"]
+    except ValueError as error:
+        return [f"{folder / 'config.json'}: not JSON ({error})"]
+    return []
+
+
+def _weight_faults(folder: Path) -> list[str]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        pickled = sorted(file.name for pattern in PICKLED for file in folder.glob(pattern))
+        if pickled:
+            return [
+                f"{folder}: only pickled weights ({', '.join(pickled)}), which are never loaded because they can run "
+                "code; save the model with safe_serialization=True"
+            ]
+        return [f"{folder}: no weights; *.safetensors are needed"]
+    return [fault for file in files if (fault := _safetensors_fault(file))]
+
+
+def _safetensors_fault(file: Path) -> str | None:
+    """A safetensors file is 8 bytes with the header's length, a JSON header, and exactly the bytes it lists."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if size < 8 or length > size - 8:
+            return f"{file}: truncated, or not a safetensors file (its header does not fit into {size} bytes)"
+        try:
+            header = json.loads(stream.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            return f"{file}: not a safetensors file (its header is not what the format prescribes)"
+    expected = 8 + length + max(ends, default=0)
+    if size < expected:
+        return f"{file}: truncated at {size} bytes; its header lists {expected}"
+    return None
+
+
+def _tokenizer_faults(folder: Path) -> list[str]:
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return [f"{file}: missing; the tokenizer must be a fast one saved as tokenizer.json"]
+    try:
+        tokenizer = json.loads(file.read_text("utf-8"))
+        vocabulary = tokenizer["model"]["vocab"]
+        ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
+        ids += [token["id"] for token in tokenizer.get("added_tokens") or ()]
+        limit = config(folder).get("vocab_size")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return [f"{file}: not a tokenizer that can be read ({type(error).__name__}: {error})"]
+    if isinstance(limit, int) and ids and max(ids) >= limit:
+        return [
+            f"{file}: disagrees with the weights: it produces ids up to {max(ids)}, "
+            f"but config.json says vocab_size = {limit}"
+        ]
+    return []

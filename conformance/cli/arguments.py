@@ -1,0 +1,187 @@
+"""Arguments that several subcommands share, and what they stand for: profile, suites, catalogue, facts, selection."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conformance import RELEASE_DATE
+from conformance.names import UsageError, unknown
+
+if TYPE_CHECKING:
+    from conformance.catalogue import Catalogue
+    from conformance.inventory import Suite
+    from conformance.plan import Plan
+    from conformance.profile import Profile
+    from conformance.registry import Registry
+    from conformance.selection import Selection
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that `make_plan` takes, as the command line describes it. `engines` maps names to "module:Class"."""
+
+    profile: Profile
+    suites: tuple[Suite, ...]
+    catalogue: Catalogue
+    facts: Mapping[str, Any]
+    selection: Selection
+    engines: Mapping[str, str]
+
+    def plan(self, facts: Mapping[str, Any] | None = None) -> Plan:
+        """The plan, for other facts if given."""
+        from conformance.plan import make_plan
+
+        return make_plan(
+            self.suites, self.profile, self.catalogue, self.facts if facts is None else facts, self.selection
+        )
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """--backend and --profile."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--backend", metavar="NAME", help="an installed backend, e.g. cpu")
+    group.add_argument("--profile", metavar="FILE", type=Path, help="a profile.toml that no package installs")
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """The options that choose a part of the plan; those that name things may be given several times."""
+    many: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--engine", metavar="NAME", help="an engine instead of the profile's default ones", **many)
+    parser.add_argument("--attention", metavar="NAME", help="an attention backend, e.g. sdpa", **many)
+    parser.add_argument("--dtype", metavar="NAME", help="a dtype instead of the default ones, e.g. bfloat16", **many)
+    parser.add_argument("--suite", metavar="NAME", help="a suite, e.g. rerank", **many)
+    parser.add_argument(
+        "--model",
+        metavar="ROLE[=MODEL]",
+        help="only this role; or, for this role, a model of the catalogue or a folder, e.g. embedding.last=./my-model",
+        **many,
+    )
+    parser.add_argument("--run", metavar="NAME", help="a run that the profile names, e.g. presubmit")
+    parser.add_argument("-k", dest="pattern", metavar="PATTERN", help="a shell pattern, or a part, of the case's id")
+    add_as_of(parser)
+
+
+def add_as_of(parser: argparse.ArgumentParser) -> None:
+    """--as-of."""
+    parser.add_argument(
+        "--as-of",
+        metavar="DATE",
+        type=_date,
+        default=RELEASE_DATE,
+        help=f"judge the expiry of quirks on this day (default: the release's, {RELEASE_DATE})",
+    )
+
+
+def add_facts(parser: argparse.ArgumentParser) -> None:
+    """--facts."""
+    parser.add_argument("--facts", metavar="FILE", type=Path, help="plan for the machine that this JSON describes")
+
+
+def read_inputs(options: argparse.Namespace) -> Inputs:
+    """Load and check everything that a plan needs. Raises UsageError with every fault."""
+    from conformance.catalogue import load_catalogue
+    from conformance.inventory import load_suites
+    from conformance.profile import load_profile
+    from conformance.profile_checks import installed_faults
+    from conformance.registry import discover
+
+    registry = discover()
+    profile = load_profile(profile_path(options, registry))
+    suites = load_suites(registry)
+    catalogue = load_catalogue(registry.catalogue_paths())
+    faults = installed_faults(profile, suites, catalogue, registry.engines)
+    if faults:
+        raise UsageError(*faults)
+    selection, catalogue = _selection(options, suites, catalogue)
+    facts_file = getattr(options, "facts", None)
+    return Inputs(
+        profile=profile,
+        suites=suites,
+        catalogue=catalogue,
+        facts=_read_facts(facts_file) if facts_file else _local_facts(profile, registry),
+        selection=selection,
+        engines={name: entry.value for name, entry in registry.engines.items()},
+    )
+
+
+def profile_path(options: argparse.Namespace, registry: Registry) -> Path:
+    """The profile that --backend or --profile names."""
+    if options.profile is not None:
+        return Path(options.profile)
+    if options.backend is not None:
+        return registry.profile_path(options.backend)
+    raise UsageError(f"name a backend: --backend {'|'.join(registry.backends)}, or --profile FILE")
+
+
+def command_line(options: argparse.Namespace, profile: Profile) -> str:
+    """`--backend NAME` or `--profile FILE`, as a shell takes it."""
+    import shlex
+
+    return f"--profile {shlex.quote(str(options.profile))}" if options.profile else f"--backend {profile.name}"
+
+
+def _selection(
+    options: argparse.Namespace, suites: tuple[Suite, ...], catalogue: Catalogue
+) -> tuple[Selection, Catalogue]:
+    from conformance.selection import Selection, expand_role
+
+    models: list[tuple[str, str | None]] = []
+    faults: list[str] = []
+    for text in getattr(options, "model", []):
+        role, equals, value = text.partition("=")
+        names = {model.name for model in catalogue.models}
+        if equals and (value not in names) and ("/" in value or Path(value).is_dir()):
+            known = {suite.role for suite in suites}
+            roles = expand_role(role, known)
+            if len(roles) != 1:
+                both = f"role {role!r} is {' and '.join(roles)}; name the one that {value} plays"
+                faults.append(both if roles else unknown("role", role, known))
+                continue
+            try:
+                catalogue = catalogue.with_folder(roles[0], Path(value))
+                models.append((role, Path(value).resolve().name))
+            except UsageError as error:
+                faults.extend(error.faults)
+        else:
+            models.append((role, value if equals else None))
+    if faults:
+        raise UsageError(*faults)
+    selection = Selection(
+        engines=tuple(dict.fromkeys(options.engine)),
+        attentions=tuple(dict.fromkeys(options.attention)),
+        dtypes=tuple(dict.fromkeys(options.dtype)),
+        suites=tuple(dict.fromkeys(options.suite)),
+        models=tuple(dict.fromkeys(models)),
+        pattern=options.pattern,
+        run=options.run,
+        as_of=options.as_of,
+    )
+    return selection, catalogue
+
+
+def _local_facts(profile: Profile, registry: Registry) -> dict[str, Any]:
+    from conformance.facts import local_facts
+
+    conditions = [quirk.when for quirk in profile.quirks]
+    conditions += [claim.when for engine in profile.engines.values() for claim in engine.attention.values()]
+    distributions = {"torch"} | {name for when in conditions for name in when.get("versions", {})}
+    distributions |= {engine.installed_by for engine in profile.engines.values() if engine.installed_by}
+    return local_facts(profile.device, distributions, registry.engines)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    from conformance.facts import read_facts
+
+    return read_facts(path)
+
+
+def _date(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no date; write e.g. 2026-11-30") from None

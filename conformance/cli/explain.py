@@ -1,0 +1,104 @@
+"""`explain CASE`: what a case promises, on what, what is claimed for it, and how to run just that one."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import TYPE_CHECKING
+
+from conformance.cli import OK
+from conformance.cli.arguments import Inputs, add_backend, add_facts, add_selection, command_line, read_inputs
+from conformance.names import UsageError, did_you_mean, printable
+
+if TYPE_CHECKING:
+    from conformance.plan import Case, Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("case", metavar="CASE", help="the id of a case, or a part of it that no other case has")
+    add_backend(parser)
+    add_selection(parser)
+    add_facts(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the explanation."""
+    inputs = read_inputs(options)
+    case = find(inputs.plan(), options.case)
+    print(printable(explanation(case, inputs, reproduction(case, options, inputs))))
+    return OK
+
+
+def find(plan: Plan, text: str) -> Case:
+    """The case with that id, or the only one whose id contains the text or matches it as a shell pattern.
+
+    Raises UsageError where none or several do.
+    """
+    from fnmatch import fnmatchcase
+
+    exact = [case for case in plan.cases if case.id == text]
+    found = exact or [case for case in plan.cases if text in case.id or fnmatchcase(case.id, text)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        names = {name for case in plan.cases for name in (case.id, f"{case.suite}.{case.test}", case.test)}
+        hint = did_you_mean(text, names) if len(names) else "the selection leaves no case"
+        if hint.startswith("known are"):
+            hint = "`list` prints them all"
+        raise UsageError(f"no case matches {text!r}; {hint}")
+    shown = [f"  {case.id}" for case in found[:8]] + ([f"  ... and {len(found) - 8} more"] if len(found) > 8 else [])
+    raise UsageError(f"{len(found)} cases match {text!r}; say more of one of them:", *shown)
+
+
+def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str:
+    """The command that runs exactly this case."""
+    parts = [f"python -m conformance run {command_line(options, inputs.profile)}"]
+    if case.target.engine not in inputs.profile.default_engines:
+        parts.append(f"--engine {shlex.quote(case.target.engine)}")
+    if case.target.dtype not in inputs.profile.default_dtypes(case.role, case.suite):
+        parts.append(f"--dtype {case.target.dtype}")
+    if case.model.tier == "local":
+        parts.append(f"--model {shlex.quote(f'{case.role}={case.model.folder}')}")
+    elif case.model.tier != "embedded":
+        parts.append(f"--model {shlex.quote(f'{case.role}={case.model.name}')}")
+    parts.append(f"-k {shlex.quote(case.id)}")
+    return " ".join(parts)
+
+
+def explanation(case: Case, inputs: Inputs, command: str) -> str:
+    """The text."""
+    model = case.model
+    rows = [
+        ("case", case.id),
+        ("suite", f"{case.suite} ({case.suite_path}), role {case.role}"),
+        ("requirement", f"{case.requirement_id}: {case.statement}"),
+        ("asks for", ", ".join(case.needs) or "nothing beyond loading"),
+        ("target", case.target.id),
+        (
+            "model",
+            f"{model.name} ({model.architecture or 'architecture not catalogued'}, {model.tier}): {model.folder}",
+        ),
+        (
+            "precision",
+            f"{case.precision}, as claimed for {case.effective_target.engine}/{case.effective_target.attention}",
+        ),
+        ("kernels", f"expected: {', '.join(case.kernels)}"),
+    ]
+    if case.effective_target != case.target:
+        rows.append(("runs as", case.effective_target.id))
+    for name, table in (("settings", case.settings), ("options", case.options), ("environment", case.environment)):
+        if table:
+            rows.append((name, ", ".join(f"{key} = {value}" for key, value in sorted(table.items()))))
+    rows += [("undecided", f"{each}: waits for the facts of the device") for each in case.undecided]
+    outcome = "to be run" if case.verdict is None else f"{case.verdict}: {case.reason}"
+    rows.append(("outcome", outcome))
+    lines = [f"{name:12} {value}" for name, value in rows]
+    for quirk in inputs.profile.quirks:
+        if quirk.id in case.quirks:
+            lines.append(f"{'quirk':12} {quirk.id} ({quirk.kind}): {quirk.reason}")
+            lines.append(f"{'':12} see {quirk.link}; {quirk.owner} re-tests it; expires {quirk.expires}")
+            if quirk.uncovered:
+                lines.append(f"{'':12} not covered because of it: {quirk.uncovered}")
+    lines += ["", "run it alone:", f"  {command}"]
+    return "\n".join(lines)

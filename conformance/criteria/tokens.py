@@ -1,0 +1,20 @@
+"""Text models: forced logprobs against the reference, generations against themselves, the reference and known texts."""
+
+from __future__ import annotations
+
+from conformance.criteria.forced import gap_noise, logprobs_agree
+from conformance.criteria.generated import (
+    divergence_is_a_tie,
+    first_divergences,
+    generation_is_consistent,
+    texts_are_known,
+)
+
+__all__ = [
+    "divergence_is_a_tie",
+    "first_divergences",
+    "gap_noise",
+    "generation_is_consistent",
+    "logprobs_agree",
+    "texts_are_known",
+]

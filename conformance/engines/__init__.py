@@ -1,0 +1,1 @@
+"""One adapter per engine: the only code that imports an engine."""

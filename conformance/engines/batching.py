@@ -1,0 +1,45 @@
+"""Ragged prompts into padded batches of bounded size, and back into their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+PADDED_TOKENS = 16_384
+"""At most so many padded tokens a batch: activations stay within some hundred MiB for small models."""
+
+ATTENTION_SCORES = 16_000_000
+"""At most so many scores (rows x length x length) a head: eager attention of 4 heads in float32 then holds 256 MB."""
+
+
+def batches(lengths: Sequence[int], size: int, *, extra: int = 0) -> Iterator[list[int]]:
+    """Indices of `lengths` in batches of at most `size`, longest first, so that little is padded.
+
+    `extra` is added to each length (tokens that will be generated).
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    start = 0
+    while start < len(order):
+        longest = max(1, lengths[order[start]] + extra)
+        rows = min(size, PADDED_TOKENS // longest, ATTENTION_SCORES // longest**2)
+        yield order[start : start + max(1, rows)]
+        start += max(1, rows)
+
+
+def pad(
+    rows: Sequence[Sequence[int]], pad_id: int, side: str, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`rows` as ids, attention mask and position ids, int64 [n, longest], padded on `side` ("left" or "right").
+
+    Positions count from the first real token; those of padding are 0.
+    """
+    longest = max(len(row) for row in rows)
+    ids = torch.full((len(rows), longest), pad_id, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for index, row in enumerate(rows):
+        where = slice(longest - len(row), longest) if side == "left" else slice(0, len(row))
+        ids[index, where] = torch.tensor(list(row), dtype=torch.long)
+        mask[index, where] = 1
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    return ids.to(device), mask.to(device), positions.to(device)

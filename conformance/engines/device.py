@@ -1,0 +1,106 @@
+"""The torch device: is it there, what is it, and are torch's precision switches where the suite wants them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+from packaging.version import Version
+
+from conformance.runner import Unavailable
+
+OLDEST_TORCH = "2.6"
+
+
+def require(kind: str) -> None:
+    """Raise `Unavailable` unless torch can use a device of this kind."""
+    reason = missing(kind)
+    if reason:
+        raise Unavailable(reason)
+
+
+def missing(kind: str) -> str | None:
+    """Why torch cannot use a device of this kind here, or None where it can."""
+    if Version(torch.__version__) < Version(OLDEST_TORCH):
+        return f"torch {torch.__version__} is too old; {OLDEST_TORCH} or newer is needed"
+    if kind == "cpu":
+        return None
+    module = getattr(torch, kind, None)
+    if module is None or not hasattr(module, "is_available"):
+        return f"torch {torch.__version__} knows no device {kind!r}"
+    if not module.is_available():
+        return f"torch {torch.__version__} sees no {kind} device on this machine (torch.{kind}.is_available() is False)"
+    return None
+
+
+def set_precision_switches() -> None:
+    """Full float32 precision everywhere: a claim of `ieee` is judged as one, whatever the process had set before."""
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def precision_switches() -> dict[str, Any]:
+    """Torch's switches that change numbers, as they are now."""
+    return {
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "cuda.matmul.allow_fp16_reduced_precision_reduction": (
+            torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+        ),
+        "cuda.matmul.allow_bf16_reduced_precision_reduction": (
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+        ),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def release(device: torch.device) -> None:
+    """Give cached memory of the device back to its driver."""
+    if device.type != "cpu":
+        torch.get_device_module(device).empty_cache()
+
+
+def facts(kind: str) -> dict[str, Any]:
+    """What this process's torch knows of the device and of itself; asked for in a worker, before anything runs."""
+    set_precision_switches()
+    reason = missing(kind)
+    device: dict[str, Any] = {"type": kind, "available": reason is None}
+    if reason:
+        device["reason"] = reason
+    elif kind == "cpu":
+        device["name"] = _cpu_name()
+        device["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+        device["threads"] = torch.get_num_threads()
+    else:
+        device.update(_accelerator(kind))
+    return {
+        "device": device,
+        "isa": torch.backends.cpu.get_cpu_capability(),
+        "precision_switches": precision_switches(),
+        "torch_build": {"version": torch.__version__, "cuda": torch.version.cuda, "debug": torch.version.debug},
+    }
+
+
+def _accelerator(kind: str) -> dict[str, Any]:
+    properties = torch.get_device_module(kind).get_device_properties(0)
+    found: dict[str, Any] = {"name": properties.name, "memory_gib": round(properties.total_memory / 2**30, 1)}
+    for key in ("major", "minor", "driver_version", "platform_name", "device_id", "multi_processor_count"):
+        if hasattr(properties, key):
+            found[key] = getattr(properties, key)
+    return found
+
+
+def _cpu_name() -> str:
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,357 @@
+"""Hugging Face transformers on any torch device: cpu, cuda, xpu, or a vendor's own through its torch device module."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    GenerationConfig,
+)
+
+from conformance.engines import device as devices
+from conformance.engines.batching import batches, pad
+from conformance.engines.kernels import KernelCounter
+from conformance.runner import (
+    ClassLogits,
+    Effective,
+    ForcedLogprobs,
+    Generations,
+    LoadRequest,
+    Message,
+    Prompt,
+    Runner,
+    Scalars,
+    TokenIds,
+    TokenLogprobs,
+    Vectors,
+)
+
+if TYPE_CHECKING:
+    from conformance.runner import Floats, Integers
+
+_AUTO_CLASS = {
+    "embedding": AutoModel,
+    "rerank.decoder": AutoModelForCausalLM,
+    "rerank.cross_encoder": AutoModelForSequenceClassification,
+    "classification": AutoModelForSequenceClassification,
+    "reward": AutoModelForSequenceClassification,
+    "generation": AutoModelForCausalLM,
+}
+
+
+class TransformersRunner(Runner):
+    """One transformers model; batches are ragged and padded, as a server would form them."""
+
+    capabilities = frozenset(
+        {"embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens"}
+    )
+
+    def __init__(self, request: LoadRequest) -> None:
+        super().__init__(request)
+        self.batch_size = int(request.options.get("batch_size", 32))
+        self.torch_dtype: torch.dtype = getattr(torch, request.dtype)
+        self._forwards = 0
+
+    def __enter__(self) -> TransformersRunner:
+        request = self.request
+        devices.require(request.device)
+        devices.set_precision_switches()
+        self.device = torch.device(request.device)
+        self.tokenizer = AutoTokenizer.from_pretrained(request.folder, local_files_only=True)
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        self.model = self._load()
+        self.model.register_forward_pre_hook(self._count_forward)
+        # Renamed in transformers 5; the old name warns at every step.
+        known = inspect.signature(self.model.forward).parameters
+        self._cache_argument = "cache" if "cache" in known else "past_key_values"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self.model
+        devices.release(self.device)
+
+    def embed(self, prompts: Sequence[str], *, dimensions: int | None = None) -> Vectors:
+        rows = self._tokenize(list(prompts))
+        last = self.request.parameters.get("pooling", "last") == "last"
+
+        def pooled(output: Any, mask: torch.Tensor) -> torch.Tensor:
+            hidden = output.last_hidden_state
+            where = mask.shape[1] - 1 - mask.flip(1).argmax(1) if last else mask.argmax(1)
+            chosen = hidden[torch.arange(len(hidden), device=hidden.device), where][:, :dimensions]
+            return torch.nn.functional.normalize(self._widest(chosen), dim=-1)
+
+        values, effective = self._forward_all(rows, pooled)
+        return Vectors(rows, effective, values)
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
+        rows = self._tokenize([query for query, _ in pairs], [document for _, document in pairs])
+        values, effective = self._forward_all(rows, lambda output, _: self._widest(output.logits))
+        return Scalars(rows, effective, _single_column(values))
+
+    def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
+        rows = self._tokenize(list(prompts))
+        wanted = torch.tensor(list(tokens))
+
+        def chosen(output: Any, _: torch.Tensor) -> torch.Tensor:
+            return _log_softmax(output.logits[:, -1])[:, wanted]
+
+        values, effective = self._forward_all(rows, chosen, side="left", logits_to_keep=1)
+        return TokenLogprobs(rows, effective, values)
+
+    def classify(self, prompts: Sequence[str]) -> ClassLogits:
+        rows = self._tokenize(list(prompts))
+        values, effective = self._forward_all(rows, lambda output, _: self._widest(output.logits))
+        return ClassLogits(rows, effective, values)
+
+    def reward(self, conversations: Sequence[Sequence[Message]]) -> Scalars:
+        texts = [self.tokenizer.apply_chat_template(list(turns), tokenize=False) for turns in conversations]
+        rows = self._tokenize(texts, special=False)
+        values, effective = self._forward_all(rows, lambda output, _: self._widest(output.logits))
+        return Scalars(rows, effective, _single_column(values))
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int,
+        top_k: int = 20,
+        stop_token_ids: Sequence[int] = (),
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
+    ) -> Generations:
+        if images or videos:
+            raise self._lacks("generate with images or video")
+        rows = tuple(
+            self._tokenize([prompt])[0] if isinstance(prompt, str) else tuple(int(token) for token in prompt)
+            for prompt in prompts
+        )
+        ends = set(self._end_token_ids()) | {int(token) for token in stop_token_ids}
+        config = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=max_tokens,
+            eos_token_id=sorted(ends) or None,
+            pad_token_id=self.tokenizer.pad_token_id,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        shape = (len(rows), max_tokens)
+        ids: list[TokenIds] = [()] * len(rows)
+        logprobs = np.full(shape, np.nan)
+        top_ids = np.full((*shape, top_k), -1, dtype=np.int64)
+        top_logprobs = np.full((*shape, top_k), np.nan)
+        with self._observing() as seen:
+            for batch in batches([len(row) for row in rows], self.batch_size, extra=max_tokens):
+                inputs, mask, _ = self._pad([rows[index] for index in batch], "left")
+                with self._computing():
+                    output = self.model.generate(inputs, attention_mask=mask, generation_config=config)
+                generated = output.sequences[:, inputs.shape[1] :].cpu()
+                scores = torch.stack([_log_softmax(step) for step in output.logits], dim=1)
+                best = scores.topk(top_k, dim=-1)
+                chosen = scores.gather(2, generated[:, : scores.shape[1], None])[..., 0]
+                for row, index in enumerate(batch):
+                    ids[index] = _until_end(generated[row].tolist(), ends)
+                    length = len(ids[index])
+                    logprobs[index, :length] = chosen[row, :length]
+                    top_ids[index, :length] = best.indices[row, :length]
+                    top_logprobs[index, :length] = best.values[row, :length]
+        longest = max((len(row) for row in ids), default=0)
+        return Generations(
+            rows,
+            seen.effective(),
+            tuple(ids),
+            tuple(self._text(row, ends) for row in ids),
+            tuple("stop" if row and row[-1] in ends else "length" for row in ids),
+            logprobs[:, :longest],
+            top_ids[:, :longest],
+            top_logprobs[:, :longest],
+        )
+
+    def score_tokens(
+        self,
+        prompts: Sequence[Sequence[int]],
+        continuations: Sequence[Sequence[int]],
+        candidates: Integers,
+        *,
+        via: Literal["prefill", "decode"],
+    ) -> ForcedLogprobs:
+        rows = tuple(tuple(int(token) for token in prompt) for prompt in prompts)
+        forced = [[int(token) for token in continuation] for continuation in continuations]
+        positions = candidates.shape[1]
+        values = np.full(candidates.shape, np.nan)
+        score = self._score_by_prefill if via == "prefill" else self._score_by_decode
+        with self._observing() as seen:
+            for batch in batches([len(row) for row in rows], self.batch_size, extra=positions):
+                wanted = torch.from_numpy(np.ascontiguousarray(candidates[batch], dtype=np.int64))
+                with self._computing():
+                    found = score([rows[i] for i in batch], [forced[i] for i in batch], wanted)
+                for row, index in enumerate(batch):
+                    length = len(forced[index])
+                    values[index, :length] = found[row, :length]
+        return ForcedLogprobs(rows, seen.effective(), values)
+
+    def _score_by_prefill(
+        self, rows: Sequence[TokenIds], forced: Sequence[Sequence[int]], wanted: torch.Tensor
+    ) -> torch.Tensor:
+        length = wanted.shape[1]
+        # Short continuations are filled up on the right, where causal attention keeps them out of what is read.
+        whole = [[*row, *tokens, *[row[0]] * (length - len(tokens))] for row, tokens in zip(rows, forced, strict=True)]
+        inputs, mask, positions = self._pad(whole, "left")
+        output = self.model(
+            input_ids=inputs, attention_mask=mask, position_ids=positions, use_cache=False, logits_to_keep=length + 1
+        )
+        return _log_softmax(output.logits[:, :-1]).gather(2, wanted)
+
+    def _score_by_decode(
+        self, rows: Sequence[TokenIds], forced: Sequence[Sequence[int]], wanted: torch.Tensor
+    ) -> torch.Tensor:
+        inputs, mask, positions = self._pad(rows, "left")
+        output = self.model(
+            input_ids=inputs, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1
+        )
+        found = torch.empty(wanted.shape, dtype=torch.float64)
+        at = positions[:, -1:]
+        for step in range(wanted.shape[1]):
+            found[:, step] = _log_softmax(output.logits[:, -1]).gather(1, wanted[:, step])
+            if step + 1 == wanted.shape[1]:
+                break
+            token = [[tokens[step] if step < len(tokens) else row[0]] for row, tokens in zip(rows, forced, strict=True)]
+            mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+            at = at + 1
+            output = self.model(
+                input_ids=torch.tensor(token, device=self.device),
+                attention_mask=mask,
+                position_ids=at,
+                use_cache=True,
+                **{self._cache_argument: output.past_key_values},
+            )
+        return found
+
+    def _load(self) -> Any:
+        request = self.request
+        kind = _AUTO_CLASS.get(request.role) or _AUTO_CLASS[request.role.split(".")[0]]
+        model, report = kind.from_pretrained(
+            request.folder,
+            dtype=self.torch_dtype,
+            attn_implementation=request.attention,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+        if missing:
+            raise ValueError(
+                f"{request.folder} holds no weights for {', '.join(missing[:5])}"
+                f"{' and others' if len(missing) > 5 else ''}; {kind.__name__} would have made them up"
+            )
+        return model.to(self.device).eval()
+
+    def _tokenize(
+        self, first: list[str], second: list[str] | None = None, *, special: bool = True
+    ) -> tuple[TokenIds, ...]:
+        if not first:
+            return ()
+        limit = self.request.parameters.get("max_tokens")
+        rows = self.tokenizer(
+            first, second, truncation=limit is not None, max_length=limit, padding=False, add_special_tokens=special
+        )["input_ids"]
+        return tuple(tuple(row) for row in rows)
+
+    def _pad(self, rows: Sequence[Sequence[int]], side: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return pad(rows, int(self.tokenizer.pad_token_id), side, self.device)
+
+    def _forward_all(
+        self,
+        rows: Sequence[TokenIds],
+        read: Callable[[Any, torch.Tensor], torch.Tensor],
+        *,
+        side: str | None = None,
+        **arguments: Any,
+    ) -> tuple[Floats, Effective]:
+        """One forward pass for every prompt, in batches; `read(output, mask)` gives the rows that are kept."""
+        found: list[Any] = [None] * len(rows)
+        with self._observing() as seen:
+            for batch in batches([len(row) for row in rows], self.batch_size):
+                inputs, mask, positions = self._pad([rows[i] for i in batch], side or self.tokenizer.padding_side)
+                if self._is_decoder():
+                    arguments = {**arguments, "position_ids": positions, "use_cache": False}
+                with self._computing():
+                    values = read(self.model(input_ids=inputs, attention_mask=mask, **arguments), mask)
+                for row, index in enumerate(batch):
+                    found[index] = values[row].cpu().numpy()
+        return np.stack(found) if found else np.zeros((0, 0), np.float32), seen.effective()
+
+    def _is_decoder(self) -> bool:
+        return any(getattr(module, "is_causal", False) for module in self.model.modules())
+
+    def _computing(self) -> AbstractContextManager[Any]:
+        """What is active around the model's passes; the reference widens here."""
+        return nullcontext()
+
+    @contextmanager
+    def _observing(self) -> Iterator[_Seen]:
+        self._forwards = 0
+        with torch.no_grad(), KernelCounter() as counter:
+            yield _Seen(self, counter)
+
+    def _count_forward(self, *_: Any) -> None:
+        self._forwards += 1
+
+    def _widest(self, values: torch.Tensor) -> torch.Tensor:
+        return values if values.dtype == torch.float64 else values.float()
+
+    def _end_token_ids(self) -> list[int]:
+        ends = self.model.generation_config.eos_token_id
+        if ends is None:
+            ends = self.model.config.eos_token_id
+        return [] if ends is None else list(ends) if isinstance(ends, (list, tuple)) else [int(ends)]
+
+    def _text(self, ids: TokenIds, ends: set[int]) -> str:
+        kept = ids[:-1] if ids and ids[-1] in ends else ids
+        return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+class _Seen:
+    def __init__(self, runner: TransformersRunner, counter: KernelCounter) -> None:
+        self._runner, self._counter = runner, counter
+
+    def effective(self) -> Effective:
+        model = self._runner.model
+        dtypes = {str(weight.dtype).removeprefix("torch.") for weight in model.parameters()}
+        return Effective(
+            dtype="+".join(sorted(dtypes)),
+            attention=str(model.config._attn_implementation),
+            kernels=dict(self._counter.counts),
+            layers=int(model.config.num_hidden_layers),
+            forwards=self._runner._forwards,
+        )
+
+
+def _log_softmax(logits: torch.Tensor) -> torch.Tensor:
+    """In float64 on the CPU: the rounding under test is the model's, not that of this function."""
+    return torch.log_softmax(logits.cpu().double(), dim=-1)
+
+
+def _until_end(ids: Sequence[int], ends: set[int]) -> TokenIds:
+    for index, token in enumerate(ids):
+        if token in ends:
+            return tuple(ids[: index + 1])
+    return tuple(ids)
+
+
+def _single_column(values: Floats) -> Floats:
+    if values.ndim != 2 or values.shape[1] != 1:
+        raise ValueError(f"the model answers {values.shape[1:]} values a prompt, but one score was asked for")
+    return values[:, 0]

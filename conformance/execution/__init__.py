@@ -1,0 +1,1 @@
+"""The execution of a plan: worker processes, their protocol, deadlines and crashes."""

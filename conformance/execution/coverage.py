@@ -1,0 +1,35 @@
+"""What a PASS of a plan does not cover, as sentences for the end of every report."""
+
+from __future__ import annotations
+
+from conformance.plan import Plan
+from conformance.profile import Profile
+
+
+def not_covered(plan: Plan, profile: Profile) -> list[str]:
+    """One sentence for each thing that a reader could think was covered."""
+    sentences = []
+    eager = sorted({f"{case.effective_target}" for case in plan.cases if case.precision == "eager"})
+    if plan.device == "cpu" and eager:
+        sentences.append(
+            f"{', '.join(eager)}: on a CPU this is the yardstick itself, so a ratio near 1 is no evidence there."
+        )
+    if any(case.model.tier == "embedded" for case in plan.cases):
+        sentences.append(
+            "The embedded models are tiny: shapes of full-size models, long contexts, large batches were not reached."
+        )
+    applied = {name for case in plan.cases for name in case.quirks}
+    sentences += [
+        f"Quirk {quirk.id} was applied, so this is not covered: {quirk.uncovered}."
+        for quirk in profile.quirks
+        if quirk.id in applied and quirk.uncovered
+    ]
+    sentences += [f"Quirk {name} has expired and was not applied." for name in plan.expired_quirks]
+    sentences += [
+        f"The profile disclaims {each.what} ({each.engine}"
+        f"{'/' + each.attention if each.attention else ''}{'/' + each.dtype if each.dtype else ''}): {each.reason}"
+        for each in profile.disclaimed
+    ]
+    sentences += [f"Claimed, but not installed here and so not run: {name}." for name in plan.claims_not_installed]
+    sentences += [f"No model was there for the suite {name}." for name in plan.suites_without_model]
+    return sentences

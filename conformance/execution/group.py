@@ -1,0 +1,77 @@
+"""Cases that share a loaded model: one suite, target, model and set of caps."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from conformance import checkpoint
+from conformance.catalogue import Model
+from conformance.plan import Case, Plan
+from conformance.runner import LoadRequest
+from conformance.suite import ConformanceSuite
+
+
+@dataclass(frozen=True)
+class Group:
+    """Its cases, in the plan's order, all still to be run. What they share is read from the first."""
+
+    cases: tuple[Case, ...]
+
+    @property
+    def first(self) -> Case:
+        """Any of the cases, for what they share."""
+        return self.cases[0]
+
+    def suite(self) -> type[ConformanceSuite]:
+        """The suite's class."""
+        module, _, name = self.first.suite_path.partition(":")
+        found: type[ConformanceSuite] = getattr(importlib.import_module(module), name)
+        return found
+
+    def request(self, device: str) -> LoadRequest:
+        """What the runner is to load."""
+        case = self.first
+        options = dict(case.options)
+        if "batch_size" in case.settings:
+            options["batch_size"] = case.settings["batch_size"]
+        return LoadRequest(
+            model=case.model.name,
+            folder=str(case.model.folder),
+            role=case.role,
+            device=device,
+            attention=case.effective_target.attention,
+            dtype=case.effective_target.dtype,
+            parameters=parameters(case.model),
+            options=options,
+        )
+
+
+def groups(plan: Plan) -> list[Group]:
+    """The plan's undecided cases, in groups, in the order of their first cases."""
+    found: dict[str, list[Case]] = {}
+    for case in plan.cases:
+        if case.verdict is None:
+            key = [
+                case.suite_path,
+                case.effective_target.id,
+                case.model.name,
+                sorted(case.settings.items()),
+                sorted(case.options.items()),
+                sorted(case.environment.items()),
+            ]
+            found.setdefault(json.dumps(key, default=str), []).append(case)
+    return [Group(tuple(cases)) for cases in found.values()]
+
+
+def parameters(model: Model) -> dict[str, Any]:
+    """The model's parameters; a folder of the user's has its own token limit, not that of the catalogue's model."""
+    own = dict(model.parameters)
+    if model.tier == "local":
+        own.pop("max_tokens", None)
+        limit = checkpoint.token_limit(model.folder)
+        if limit is not None:
+            own["max_tokens"] = limit
+    return own

@@ -1,0 +1,80 @@
+"""What unittest and the worker raised, as a verdict."""
+
+from __future__ import annotations
+
+import traceback
+import unittest
+from dataclasses import dataclass
+from typing import Any
+
+from conformance import checkpoint
+from conformance.execution.errors import (
+    DeadlineExceeded,
+    EnvironmentLacking,
+    OutOfMemory,
+    RemoteFailure,
+    ServerDied,
+    WorkerCrashed,
+    WorkerGone,
+)
+from conformance.runner import NotSupported, Unavailable
+from conformance.suite import Underpowered
+from conformance.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict with its reason in one line and the full message."""
+
+    verdict: Verdict
+    reason: str = ""
+    message: str = ""
+    log_tail: str = ""
+
+
+def outcome_of(error: BaseException | None) -> Outcome:
+    """The outcome of a case that raised `error`, or nothing."""
+    if error is None:
+        return Outcome(Verdict.PASS)
+    text = str(error) or type(error).__name__
+    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    if isinstance(error, Underpowered):
+        return Outcome(Verdict.UNDERPOWERED, first, text)
+    if isinstance(error, AssertionError):
+        return Outcome(Verdict.FAIL, first, text)
+    if isinstance(error, (NotSupported, unittest.SkipTest)):
+        return Outcome(Verdict.NOT_SUPPORTED, first, text)
+    if isinstance(error, (EnvironmentLacking, Unavailable)):
+        reason = error.message.strip().splitlines()[0] if isinstance(error, RemoteFailure) else first
+        return Outcome(Verdict.ENVIRONMENT, reason, text)
+    if isinstance(error, ServerDied) and not error.status:
+        return Outcome(Verdict.ENVIRONMENT, first, text, error.log_tail)
+    if isinstance(error, OutOfMemory):
+        return Outcome(Verdict.CRASH, f"out of memory: {first}", f"{text}\n{error.remote_traceback}")
+    if isinstance(error, (WorkerCrashed, WorkerGone)):
+        return Outcome(Verdict.CRASH, first, text, getattr(error, "log_tail", ""))
+    if isinstance(error, DeadlineExceeded):
+        return Outcome(Verdict.TIMEOUT, first, text)
+    if isinstance(error, RemoteFailure):
+        return Outcome(Verdict.ERROR, first, f"{text}\n{error.remote_traceback}")
+    if isinstance(error, checkpoint.CheckpointError):
+        return Outcome(Verdict.ERROR, first, text)
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Outcome(Verdict.ERROR, f"{type(error).__name__}: {first}", trace)
+
+
+class Recorder(unittest.TestResult):
+    """Keeps the exception of the one test that it watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: BaseException | None = None
+
+    def addError(self, test: Any, err: Any) -> None:
+        self.error = self.error or err[1]
+
+    def addFailure(self, test: Any, err: Any) -> None:
+        self.error = self.error or err[1]
+
+    def addSkip(self, test: Any, reason: str) -> None:
+        self.error = self.error or unittest.SkipTest(reason)

@@ -1,0 +1,50 @@
+"""The worker pools of a run: one for each interpreter, environment and set of imports, started on first use."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from conformance.execution.process import WorkerPool
+
+
+class Pools:
+    """A context manager: leaving it ends every worker. Workers' output goes to a folder that ends with it."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.workers_started = 0
+        self._pools: dict[tuple[str, str, tuple[tuple[str, str], ...]], WorkerPool] = {}
+
+    def __enter__(self) -> Pools:
+        self._logs = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="conformance-")))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pools.clear()
+        self._stack.close()
+
+    def get(self, runner_class: str, start: str, environment: Mapping[str, str]) -> WorkerPool:
+        """The pool to start one more worker from: its workers have imported the module of `runner_class` ("module:Class") in `environment`."""
+        method: Literal["fork", "spawn"] = "spawn" if start == "spawn" else "fork"
+        module = runner_class.partition(":")[0]
+        self.workers_started += 1
+        key = (module, method, tuple(sorted(environment.items())))
+        if key not in self._pools or self._pools[key].dead:
+            self._pools[key] = self._stack.enter_context(
+                WorkerPool(
+                    sys.executable,
+                    environment=environment,
+                    preload=[module] if method == "fork" else [],
+                    start=method,
+                    log_dir=self._logs / str(self.workers_started),
+                )
+            )
+        return self._pools[key]

@@ -1,0 +1,69 @@
+"""Reference and yardstick of a group: shipped, stored, or computed once in a worker on the CPU and then stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformance.execution.pools import Pools
+from conformance.execution.remote import RemoteRunner
+from conformance.reference import compute
+from conformance.reference.store import Part, PartSet, cached, identify, shipped
+from conformance.runner import LoadRequest
+from conformance.suite import ConformanceSuite
+from conformance.tokenization import Tokenizer
+
+
+@dataclass
+class References:
+    """Finds or computes parts. `computed` counts those that had to be; `note` is told before each."""
+
+    pools: Pools
+    isa: str
+    seconds: float  # for the loading, and for each call, of a computation
+    note: Callable[[str], None]
+    computed: int = 0
+
+    def get(
+        self, suite: type[ConformanceSuite], request: LoadRequest, *, embedded: bool, precision: str
+    ) -> tuple[Part, Part]:
+        """Reference and yardstick for `request.dtype` under the claimed `precision`.
+
+        Raises ValueError where there is no yardstick for the claim, StoreError for a damaged part, and what the
+        computing worker raises.
+        """
+        folder = Path(request.folder)
+        identity = identify(suite, folder, request.parameters, self.isa)
+        name = compute.part_name(request.dtype, precision)
+        if embedded:
+            parts = shipped(folder, identity)
+            reference = parts.load(compute.REFERENCE)
+            yardstick = None if reference is None else parts.yardstick(name, reference)
+            if reference is not None and yardstick is not None:
+                return reference, yardstick
+        parts = cached(identity)
+        subject = compute.Subject(suite, request, Tokenizer(folder))
+        reference = parts.load(compute.REFERENCE) or self._compute_reference(subject, parts)
+        yardstick = parts.yardstick(name, reference)
+        if yardstick is None:
+            self._tell(subject, f"the yardstick {name}")
+            found = compute.compute_yardstick(subject, reference, request.dtype, precision, self._start)
+            parts.save_yardstick(name, found, reference)
+            yardstick = parts.yardstick(name, reference) or found
+        return reference, yardstick
+
+    def _compute_reference(self, subject: compute.Subject, parts: PartSet) -> Part:
+        self._tell(subject, "the reference")
+        reference = compute.compute_reference(subject, self._start)
+        parts.save(compute.REFERENCE, reference)
+        return reference
+
+    def _tell(self, subject: compute.Subject, what: str) -> None:
+        self.computed += 1
+        self.note(f"computing {what} of {subject.request.model} on the CPU, once: it is stored and found again")
+
+    def _start(self, request: LoadRequest) -> Any:
+        pool = self.pools.get(compute.RUNNER, "fork", {})
+        return RemoteRunner(request, pool, compute.RUNNER, load_seconds=self.seconds, call_seconds=self.seconds)

@@ -1,0 +1,308 @@
+"""The parent's end of a runner: the abstract runner's methods as calls to a worker, with a deadline each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+
+import numpy as np
+
+from conformance.codec import ProtocolError
+from conformance.execution.deadline import Deadline
+from conformance.execution.errors import (
+    DeadlineExceeded,
+    EnvironmentLacking,
+    ExecutionError,
+    OutOfMemory,
+    RemoteFailure,
+    ServerDied,
+    WorkerCrashed,
+    WorkerDied,
+    WorkerError,
+    WorkerGone,
+)
+from conformance.execution.process import ExitStatus, Worker, WorkerPool, said
+from conformance.runner import (
+    ClassLogits,
+    ForcedLogprobs,
+    Generations,
+    LoadRequest,
+    Message,
+    NotSupported,
+    Prompt,
+    Runner,
+    Scalars,
+    TokenLogprobs,
+    Vectors,
+)
+
+if TYPE_CHECKING:
+    from conformance.runner import Floats, Integers
+
+Answer = TypeVar("Answer")
+_FAILURES: Mapping[str, type[RemoteFailure]] = {
+    "out_of_memory": OutOfMemory,
+    "environment": EnvironmentLacking,
+    "error": WorkerError,
+}
+
+
+class RemoteCaller:
+    """Calls to one worker. After a crash, a missed deadline or a close it is dead, and every call says so."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.dead: str | None = None  # why, as half a sentence
+
+    def call(self, method: str, deadline: Deadline, *args: object, **kwargs: object) -> Any:
+        """What the worker answers to `method`.
+
+        Raises NotSupported, WorkerError, OutOfMemory, EnvironmentLacking as the worker says; WorkerCrashed where it
+        ended; DeadlineExceeded, with the worker's group killed by then; WorkerGone where it had ended before;
+        ProtocolError where an argument cannot travel (the worker lives on) or the answer is malformed (it is killed).
+        """
+        if self.dead is not None:
+            raise WorkerGone(f"{method} was not run, because the worker {self.dead}; a fresh worker is needed")
+        sent = False
+        try:
+            try:
+                self.worker.channel.send({"method": method, "args": list(args), "kwargs": kwargs}, deadline)
+                sent = True
+                reply = self.worker.channel.receive(deadline)
+            except WorkerDied:
+                self._raise_crashed(method)
+            except DeadlineExceeded:
+                self._raise_too_late(method, deadline)
+        except ProtocolError:
+            if sent:
+                self.abandon(f"sent a malformed answer to {method} and was killed")
+            raise
+        except BaseException:
+            # Also an interrupt: the answer that may still come would be taken for the next call's.
+            if self.dead is None:
+                self.abandon(f"was killed because {method} was interrupted")
+            raise
+        return self._opened(method, reply)
+
+    def close(self, deadline: Deadline) -> Mapping[str, Any]:
+        """Have the runner release what it holds and the worker end; its last facts. Raises as `call` does."""
+        try:
+            facts: Mapping[str, Any] = self.call("close", deadline)
+            try:
+                status = self.worker.wait(deadline)
+            except DeadlineExceeded:
+                self._raise_too_late("close", deadline)
+            if status != ExitStatus(0, None):
+                self._raise_crashed("close")
+            return facts
+        finally:
+            if self.dead is None:
+                self.abandon("was closed")
+
+    def abandon(self, reason: str) -> None:
+        """Kill the worker's group; from now on it is dead for `reason`."""
+        self.dead = reason
+        with contextlib.suppress(ServerDied):
+            self.worker.kill()
+        self.worker.channel.close()
+
+    def _opened(self, method: str, reply: object) -> Any:
+        if isinstance(reply, dict) and set(reply) == {"ok"}:
+            return reply["ok"]
+        error = reply.get("error") if isinstance(reply, dict) else None
+        if isinstance(error, dict) and set(error) == {"kind", "type", "message", "traceback"}:
+            kind, name, message, trace = (str(error[key]) for key in ("kind", "type", "message", "traceback"))
+            if kind == "not_supported":
+                raise NotSupported(message)
+            if kind in _FAILURES:
+                raise _FAILURES[kind](method, name, message, trace)
+        self.abandon(f"sent a malformed answer to {method} and was killed")
+        raise ProtocolError(f"the answer to {method} is neither a value nor an error: {reply!r:.200}")
+
+    def _raise_crashed(self, method: str) -> NoReturn:
+        self.dead = f"died while running {method}"
+        try:
+            # It closed its end of the channel, so it is ending; one that is not has lost its way.
+            status = self.worker.wait(Deadline.after(5.0))
+        except DeadlineExceeded:
+            self.abandon(f"closed its channel while running {method}, did not end, and was killed")
+            tail = self.worker.log_tail()
+            raise WorkerCrashed(f"the worker {self.dead}; {said(tail)}", log_tail=tail) from None
+        except ServerDied:
+            raise
+        self.dead = f"{status} while running {method}"
+        self.worker.channel.close()
+        likely = " (most likely by the kernel's out-of-memory killer)" if status.signal_name == "SIGKILL" else ""
+        tail = self.worker.log_tail()
+        message = f"the worker {status}{likely} while running {method}; {said(tail)}"
+        raise WorkerCrashed(message, status=status, log_tail=tail) from None
+
+    def _raise_too_late(self, method: str, deadline: Deadline) -> NoReturn:
+        with contextlib.suppress(ServerDied):
+            self.worker.dump_stacks()
+        self.abandon(f"was killed because {method} missed its deadline of {deadline}")
+        tail = self.worker.log_tail()
+        raise DeadlineExceeded(
+            f"{method} had not ended when its deadline of {deadline} passed; the worker was killed; {said(tail)}"
+        ) from None
+
+
+class RemoteRunner(Runner):
+    """A runner that lives in a worker of `pool`; `engine_class` names it there, as "module:Class".
+
+    Entering starts the worker and loads the model within `load_seconds`; leaving releases it within `close_seconds`
+    and ends the worker. Each call has `call_seconds`, or less where `deadline` (which the caller may set anew before
+    each case) comes sooner. Besides the runner's own exceptions, calls raise those of `RemoteCaller.call`.
+    """
+
+    def __init__(
+        self,
+        request: LoadRequest,
+        pool: WorkerPool,
+        engine_class: str,
+        *,
+        load_seconds: float,
+        call_seconds: float,
+        close_seconds: float = 30.0,
+    ) -> None:
+        super().__init__(request)
+        self._pool = pool
+        self._engine_class = engine_class
+        self._load_seconds = load_seconds
+        self._call_seconds = call_seconds
+        self._close_seconds = close_seconds
+        self._caller: RemoteCaller | None = None
+        self.deadline = Deadline.never()
+        self.last_facts: Mapping[str, Any] = {}
+
+    @property
+    def dead(self) -> str | None:
+        """Why no call can be answered any more ("was killed by SIGSEGV while running embed"), or None."""
+        return None if self._caller is None else self._caller.dead
+
+    @property
+    def worker(self) -> Worker:
+        """The worker. Raises ExecutionError before the runner was entered."""
+        return self._entered().worker
+
+    def __enter__(self) -> RemoteRunner:
+        self._caller = RemoteCaller(self._pool.start_worker())
+        try:
+            loaded = self._caller.call(
+                "load", Deadline.after(self._load_seconds).or_sooner(self.deadline), self._engine_class, self.request
+            )
+            self.capabilities = frozenset(loaded["capabilities"])
+        except BaseException:
+            if self._caller.dead is None:
+                self._caller.abandon("was killed because load failed")
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close, raising what went wrong only where no other exception is on its way."""
+        try:
+            self.close()
+        except Exception:
+            if error is None:
+                raise
+
+    def close(self) -> Mapping[str, Any]:
+        """Release the model and end the worker: its last facts, peak memory among them ({} if it is dead)."""
+        if self._caller is not None and self._caller.dead is None:
+            self.last_facts = self._caller.close(Deadline.after(self._close_seconds))
+        return self.last_facts
+
+    def facts(self, probe: str | None = None) -> Mapping[str, Any]:
+        """The worker's `python`, `peak_resident_mib`, `peak_child_resident_mib`, and what the function `probe`
+        ("module:function", no arguments, a table of plain values) adds there.
+        """
+        facts: Mapping[str, Any] = self._call("facts", dict, probe)
+        return facts
+
+    def embed(self, prompts: Sequence[str], *, dimensions: int | None = None) -> Vectors:
+        """See `Runner.embed`."""
+        return self._call("embed", Vectors, list(prompts), dimensions=dimensions)
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
+        """See `Runner.score_pairs`."""
+        return self._call("score_pairs", Scalars, [tuple(pair) for pair in pairs])
+
+    def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
+        """See `Runner.token_logprobs`."""
+        return self._call("token_logprobs", TokenLogprobs, list(prompts), list(tokens))
+
+    def classify(self, prompts: Sequence[str]) -> ClassLogits:
+        """See `Runner.classify`."""
+        return self._call("classify", ClassLogits, list(prompts))
+
+    def reward(self, conversations: Sequence[Sequence[Message]]) -> Scalars:
+        """See `Runner.reward`."""
+        return self._call("reward", Scalars, [list(turns) for turns in conversations])
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int,
+        top_k: int = 20,
+        stop_token_ids: Sequence[int] = (),
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
+    ) -> Generations:
+        """See `Runner.generate`."""
+        return self._call(
+            "generate",
+            Generations,
+            [prompt if isinstance(prompt, str) else list(prompt) for prompt in prompts],
+            max_tokens=max_tokens,
+            top_k=top_k,
+            stop_token_ids=list(stop_token_ids),
+            images=None if images is None else [list(each) for each in images],
+            videos=None if videos is None else [list(each) for each in videos],
+        )
+
+    def score_tokens(
+        self,
+        prompts: Sequence[Sequence[int]],
+        continuations: Sequence[Sequence[int]],
+        candidates: Integers,
+        *,
+        via: Literal["prefill", "decode"],
+    ) -> ForcedLogprobs:
+        """See `Runner.score_tokens`."""
+        ids = [[list(each) for each in sequence] for sequence in (prompts, continuations)]
+        return self._call("score_tokens", ForcedLogprobs, *ids, candidates, via=via)
+
+    def attention(self, query: Floats, key: Floats, value: Floats, **arguments: Any) -> Floats:
+        """See `Runner.attention`."""
+        return self._call("attention", np.ndarray, query, key, value, **arguments)
+
+    def _call(self, method: str, kind: type[Answer], *args: object, **kwargs: object) -> Answer:
+        answer = self._entered().call(
+            method, Deadline.after(self._call_seconds).or_sooner(self.deadline), *args, **kwargs
+        )
+        if type(answer) is not kind:
+            raise ProtocolError(f"{method} answered {type(answer).__name__}, but should answer {kind.__name__}")
+        return answer
+
+    def _entered(self) -> RemoteCaller:
+        if self._caller is None:
+            raise ExecutionError("the runner was not entered, so nothing is loaded")
+        return self._caller
+
+
+def ask_facts(pool: WorkerPool, probe: str, seconds: float, *arguments: object) -> Mapping[str, Any]:
+    """What the function `probe` ("module:function") answers to `arguments` in a worker that loads no model.
+
+    Raises as `RemoteCaller.call` does: EnvironmentLacking where `probe` cannot import what it needs.
+    """
+    deadline = Deadline.after(seconds)
+    with pool.start_worker() as worker:
+        caller = RemoteCaller(worker)
+        facts: Mapping[str, Any] = caller.call("facts", deadline, probe, *arguments)
+        caller.close(deadline)
+        return facts

@@ -1,0 +1,267 @@
+"""A run: the plan's cases, one after the other, each with a verdict in the journal before the next one starts."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from conformance import __version__
+from conformance.codec import ProtocolError
+from conformance.execution.coverage import not_covered
+from conformance.execution.deadline import Deadline
+from conformance.execution.errors import ExecutionError
+from conformance.execution.group import Group, groups
+from conformance.execution.lock import device_lock
+from conformance.execution.outcome import Outcome, Recorder, outcome_of
+from conformance.execution.pools import Pools
+from conformance.execution.references import References
+from conformance.execution.remote import ask_facts
+from conformance.execution.session import LOST, Session
+from conformance.judgement import Judgement
+from conformance.plan import Case, Plan
+from conformance.profile import Profile
+from conformance.results.document import Counters, build_document, write_document
+from conformance.results.journal import Journal, RunHeader
+from conformance.results.junit import write_junit
+from conformance.results.output import JUNIT, RESULTS
+from conformance.results.record import CaseResult
+from conformance.results.redact import Redactor
+from conformance.results.rows import write_rows
+from conformance.runner import Effective
+from conformance.verdict import Verdict
+
+FACTS = "conformance.engines.device:facts"
+LOCK_SECONDS = 24 * 3600.0
+
+
+class Listener(Protocol):
+    """Who is told how the run goes."""
+
+    def run_started(self, header: RunHeader) -> None:
+        """The plan is made and the journal is open."""
+
+    def case_started(self, case_id: str) -> None:
+        """A case is launched."""
+
+    def case_finished(self, result: CaseResult) -> None:
+        """A case has its verdict."""
+
+    def group_finished(self, target: str, model: str, results: Sequence[CaseResult]) -> None:
+        """All cases of a model on a target have theirs."""
+
+    def note(self, text: str) -> None:
+        """Something that is worth a line and is no verdict."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What is run. `plan` plans for given facts; `reproduce` is the command that runs one case alone."""
+
+    plan: Callable[[Mapping[str, Any]], Plan]
+    facts: Mapping[str, Any]
+    profile: Profile
+    engines: Mapping[str, str]  # name -> "module:Class"
+    output: Path
+    argv: tuple[str, ...]
+    reproduce: Callable[[Case], str]
+    load_seconds: float
+    case_seconds: float
+
+
+@dataclass
+class _Tally:
+    results: list[CaseResult] = field(default_factory=list)
+    models_loaded: int = 0
+    peak_mib: float = 0.0
+    interrupted: bool = False
+
+
+def run(request: RunRequest, listener: Listener) -> dict[str, Any]:
+    """Run the plan and write the output folder; the document that results.json holds.
+
+    An interrupt ends it early, with what was measured written; the document says so. Raises `OutputError` where the
+    output folder cannot be written.
+    """
+    tally = _Tally()
+    with ExitStack() as stack:
+        pools = stack.enter_context(Pools())
+        facts = complete_facts(request.plan, request.facts, request.engines, pools, request.load_seconds)
+        plan = request.plan(facts)
+        header = _header(request, plan, facts)
+        redact = Redactor.of_this_machine(
+            keep=[str(request.output.resolve()), *{str(case.model.folder) for case in plan.cases}]
+        )
+        journal = stack.enter_context(Journal.create(request.output, header, redact=redact, replace=True))
+        listener.run_started(header)
+        references = References(pools, str(facts.get("isa", "")), request.load_seconds, listener.note)
+        try:
+            for case in plan.cases:
+                if case.verdict is not None:
+                    _settle(_result(request, case, Outcome(case.verdict, case.reason)), journal, listener, tally)
+            with _device(plan, listener):
+                for group in groups(plan):
+                    _run_group(request, group, plan.device, pools, references, journal, listener, tally)
+        except KeyboardInterrupt:
+            tally.interrupted = True
+    document = build_document(
+        header,
+        tally.results,
+        finished=_now(),
+        interrupted=tally.interrupted,
+        counters=Counters(references.computed, pools.workers_started, tally.models_loaded, tally.peak_mib),
+        not_covered=not_covered(plan, request.profile),
+        redact=redact,
+    )
+    write_document(document, request.output / RESULTS)
+    write_junit(document, request.output / JUNIT)
+    return document
+
+
+def complete_facts(
+    plan: Callable[[Mapping[str, Any]], Plan],
+    facts: Mapping[str, Any],
+    engines: Mapping[str, str],
+    pools: Pools,
+    seconds: float,
+) -> dict[str, Any]:
+    """The facts that only a worker knows, added; a worker that cannot be had makes the device unavailable."""
+    known_plan = plan(facts)
+    case = next((case for case in known_plan.cases if case.verdict is None), None)
+    if case is None:
+        return dict(facts)
+    try:
+        pool = pools.get(engines[case.effective_target.engine], case.start, case.environment)
+        known = ask_facts(pool, FACTS, seconds, known_plan.device)
+    except (ExecutionError, ProtocolError) as error:
+        reason = str(error).strip().splitlines()[0]
+        known = {"device": {"type": known_plan.device, "available": False, "reason": reason}}
+    return {**facts, **known, "device": {**facts.get("device", {}), **known["device"]}}
+
+
+def _run_group(
+    request: RunRequest,
+    group: Group,
+    device: str,
+    pools: Pools,
+    references: References,
+    journal: Journal,
+    listener: Listener,
+    tally: _Tally,
+) -> None:
+    engine_class = request.engines[group.first.effective_target.engine]
+    done: list[CaseResult] = []
+    session = Session(group, device, engine_class, pools, request.load_seconds, request.case_seconds)
+    try:
+        with session:
+            for case in group.cases:
+                journal.started(case.id)
+                listener.case_started(case.id)
+                result = _run_case(request, session, references, case)
+                done.append(_settle(result, journal, listener, tally))
+    except (ExecutionError, ProtocolError) as error:
+        listener.note(f"{group.first.effective_target} {group.first.model.name}: the worker did not end well: {error}")
+    finally:
+        tally.models_loaded += session.loads
+        tally.peak_mib = max(tally.peak_mib, session.peak_mib)
+    journal.sync(group.first.effective_target.id)
+    listener.group_finished(group.first.effective_target.id, group.first.model.name, done)
+
+
+def _run_case(request: RunRequest, session: Session, references: References, case: Case) -> CaseResult:
+    started, clock = _now(), time.monotonic()
+    if session.given_up:
+        reason = f"the target was given up after {session.crashes} crashes"
+        return _result(request, case, Outcome(Verdict.NOT_RUN, reason))
+    judgements: list[Judgement] = []
+    effective: Effective | None = None
+    error: BaseException | None
+    try:
+        bench = session.bench(references)
+        session.prepare()
+        test = session.suite(case.test)
+        test.bench = bench
+        recorder = Recorder()
+        test.run(recorder)
+        error, judgements, effective = recorder.error, test.judgements, test.effective
+    except Exception as raised:
+        error = raised
+    if isinstance(error, LOST):
+        session.lose()
+    outcome = outcome_of(error)
+    rows = next((one for one in reversed(judgements) if one.verdict is not Verdict.PASS and one.rows), None)
+    return _result(
+        request,
+        case,
+        outcome,
+        effective=effective,
+        judgements=tuple(judgements),
+        started=started,
+        duration_s=time.monotonic() - clock,
+        attempts=1,
+        rows_file=write_rows(request.output, case.id, rows, session.request.dtype) if rows else None,
+    )
+
+
+def _result(request: RunRequest, case: Case, outcome: Outcome, **measured: Any) -> CaseResult:
+    return CaseResult(
+        id=case.id,
+        suite=case.suite,
+        test=case.test,
+        requirement_id=case.requirement_id,
+        statement=case.statement,
+        role=case.role,
+        model=case.model.name,
+        target=case.target,
+        verdict=outcome.verdict,
+        reason=outcome.reason,
+        message=outcome.message,
+        quirks=case.quirks,
+        reproduce=request.reproduce(case),
+        log_tail=outcome.log_tail,
+        **measured,
+    )
+
+
+def _settle(result: CaseResult, journal: Journal, listener: Listener, tally: _Tally) -> CaseResult:
+    journal.finished(result)
+    tally.results.append(result)
+    listener.case_finished(result)
+    return result
+
+
+@contextmanager
+def _device(plan: Plan, listener: Listener) -> Iterator[None]:
+    """Own an accelerator's memory while the run lasts; the CPU's is shared anyway."""
+    if plan.device == "cpu" or all(case.verdict is not None for case in plan.cases):
+        yield
+        return
+
+    def waiting(holder: int | None) -> None:
+        listener.note(f"waiting for the {plan.device} device, which process {holder or '?'} is testing")
+
+    with device_lock(f"{plan.device}:0", Deadline.after(LOCK_SECONDS), waiting):
+        yield
+
+
+def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHeader:
+    return RunHeader(
+        backend=plan.backend,
+        profile_path=str(plan.profile_path),
+        profile_sha256=hashlib.sha256(request.profile.text.encode()).hexdigest(),
+        plan_hash=plan.hash,
+        planned=tuple(case.id for case in plan.cases),
+        argv=request.argv,
+        version=__version__,
+        started=_now(),
+        facts=facts,
+    )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,139 @@
+"""One model on one target: its bench, and the worker behind it, which is replaced once when it crashes."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from conformance import checkpoint
+from conformance.execution.deadline import Deadline
+from conformance.execution.errors import DeadlineExceeded, OutOfMemory, WorkerCrashed, WorkerGone
+from conformance.execution.group import Group
+from conformance.execution.pools import Pools
+from conformance.execution.references import References
+from conformance.execution.remote import RemoteRunner
+from conformance.suite import Answers, Ask, Bench
+from conformance.tokenization import Tokenizer
+
+CRASHES_ALLOWED = 1
+"""A target gets a fresh worker so often; after the next crash it is given up."""
+
+LOST = (WorkerCrashed, DeadlineExceeded, OutOfMemory, WorkerGone)
+"""Errors after which the worker is gone, or not to be trusted; a question they interrupted may be asked again."""
+
+
+class Session:
+    """A context manager. `prepare` before each case makes sure that a worker with the model is there."""
+
+    def __init__(
+        self, group: Group, device: str, engine_class: str, pools: Pools, load_seconds: float, case_seconds: float
+    ) -> None:
+        self.group = group
+        self.suite = group.suite()
+        self.request = group.request(device)
+        self._engine_class = engine_class
+        self._pools = pools
+        self._load_seconds = load_seconds
+        self._case_seconds = case_seconds
+        self._runner: RemoteRunner | None = None
+        self._refusal: Exception | None = None  # the model cannot be loaded; asking again would not help
+        self._bench: Bench | None = None
+        self.crashes = 0
+        self.loads = 0
+        self.peak_mib = 0.0
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            if error is None and runner.dead is None:
+                facts = runner.close()
+                self.peak_mib = max(self.peak_mib, float(facts.get("peak_resident_mib", 0.0)))
+            runner.__exit__(kind, error, trace)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the target crashed too often."""
+        return self.crashes > CRASHES_ALLOWED
+
+    def bench(self, references: References) -> Bench:
+        """The bench of all cases of the group, made once; raises what finding or computing the reference raises."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._bench is None:
+            try:
+                self._bench = self._make_bench(references)
+            except Exception as error:
+                self._refusal = error
+                raise
+        return self._bench
+
+    def _make_bench(self, references: References) -> Bench:
+        case = self.group.first
+        checkpoint.check(case.model.folder)
+        reference, yardstick = references.get(
+            self.suite, self.request, embedded=case.model.tier == "embedded", precision=case.precision
+        )
+        tokenizer = Tokenizer(case.model.folder)
+        known = Answers(reference.__getitem__)
+
+        def ask(name: str) -> Any:
+            question = Ask(self._alive(), self.suite.inputs(), self.request.parameters, case.settings, tokenizer, known)
+            return getattr(self.suite, name)(question)
+
+        return Bench(
+            observed=Answers(ask, is_final=lambda error: not isinstance(error, LOST)),
+            reference=known,
+            yardstick=Answers(yardstick.__getitem__),
+            inputs=self.suite.inputs(),
+            dtype=self.request.dtype,
+            precision=case.precision,
+            attention=self.request.attention,
+            kernels=case.kernels,
+            tokenizer=tokenizer,
+            parameters=self.request.parameters,
+            settings=case.settings,
+        )
+
+    def prepare(self) -> None:
+        """Load the model in a worker unless a living one has it, and start the clock of the next case.
+
+        Raises what loading raises; an error that is no crash is raised again for every later case.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        if self._runner is None or self._runner.dead is not None:
+            self._runner = None
+            runner = RemoteRunner(
+                self.request,
+                self._pools.get(self._engine_class, self.group.first.start, self.group.first.environment),
+                self._engine_class,
+                load_seconds=self._load_seconds,
+                call_seconds=self._case_seconds,
+            )
+            try:
+                self.loads += 1
+                runner.__enter__()
+            except LOST:
+                raise
+            except Exception as error:
+                self._refusal = error
+                raise
+            self._runner = runner
+        self._runner.deadline = Deadline.after(self._case_seconds)
+
+    def lose(self) -> None:
+        """Count a crash, and end what is left of the worker."""
+        self.crashes += 1
+        runner, self._runner = self._runner, None
+        if runner is not None and runner.dead is None:
+            runner.worker.kill()
+
+    def _alive(self) -> RemoteRunner:
+        if self._runner is None:
+            raise WorkerGone("the worker is gone; a fresh one is started with the next case")
+        return self._runner

@@ -1,0 +1,118 @@
+"""What the installed suites promise: their classes, and the requirement that each test method states."""
+
+from __future__ import annotations
+
+import importlib
+import unittest
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from conformance.names import UsageError
+from conformance.registry import Registry
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test method. `parameters` are what a quirk or a claim can single it out by (e.g. batch = "decode")."""
+
+    __test__ = False  # no test of pytest's
+
+    name: str
+    requirement_id: str
+    statement: str
+    needs_answers: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite class. `name` is the entry point's, `path` is "module:Class", `needs` are runner capabilities."""
+
+    name: str
+    path: str
+    role: str
+    causal: bool
+    needs: tuple[str, ...]
+    tests: tuple[Test, ...]
+
+
+def load_suites(registry: Registry) -> tuple[Suite, ...]:
+    """Describe every suite class of every installed suite module, in the order of the entry points' names.
+
+    Raises UsageError, with every fault, where a module cannot be imported, holds no suite, or a test method states
+    no requirement or one that is stated differently elsewhere.
+    """
+    faults: list[str] = []
+    suites: list[Suite] = []
+    for name, entry in registry.suites.items():
+        try:
+            module = importlib.import_module(entry.value)
+        except ImportError as error:
+            faults.append(f"suite {name!r}: {entry.source} points to {entry.value}, which cannot be imported: {error}")
+            continue
+        described = [describe(name, each, faults) for each in suite_classes(module)]
+        if not described:
+            faults.append(f"suite {name!r}: {entry.value} defines no unittest class with a role")
+        suites.extend(described)
+    faults.extend(_contradictions(suites))
+    if faults:
+        raise UsageError(*faults)
+    return tuple(suites)
+
+
+def suite_classes(module: ModuleType) -> list[type[unittest.TestCase]]:
+    """The test classes with a role that `module` itself defines, in its order; a base class leaves its role empty."""
+    return [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and issubclass(each, unittest.TestCase)
+        and each.__module__ == module.__name__
+        and bool(getattr(each, "role", None))
+    ]
+
+
+def describe(name: str, suite: type[unittest.TestCase], faults: list[str]) -> Suite:
+    """The data of one suite class; what is wrong with it is added to `faults`."""
+    tests = []
+    methods = [each for base in reversed(suite.__mro__) for each in vars(base) if each.startswith("test")]
+    for method_name in dict.fromkeys(methods):
+        requirement = getattr(getattr(suite, method_name), "requirement", None)
+        if requirement is None:
+            faults.append(
+                f"{suite.__module__}.{suite.__qualname__}.{method_name} states no requirement; "
+                'decorate it with @requirement("ID", "The engine MUST ...")'
+            )
+            continue
+        tests.append(
+            Test(
+                method_name,
+                requirement.id,
+                requirement.statement,
+                bool(requirement.answers),
+                dict(getattr(requirement, "parameters", {})),
+            )
+        )
+    return Suite(
+        name=name,
+        path=f"{suite.__module__}:{suite.__qualname__}",
+        role=getattr(suite, "role", ""),
+        causal=bool(getattr(suite, "causal", True)),
+        needs=tuple(sorted(getattr(suite, "needs", ()))),
+        tests=tuple(tests),
+    )
+
+
+def _contradictions(suites: Iterable[Suite]) -> list[str]:
+    """One requirement id must mean one thing wherever it stands (two classes of one base share theirs)."""
+    stated: dict[str, tuple[str, str]] = {}
+    faults = []
+    for suite in suites:
+        for test in suite.tests:
+            where = f"{suite.path}.{test.name}"
+            first, statement = stated.setdefault(test.requirement_id, (where, test.statement))
+            if statement != test.statement:
+                faults.append(f"requirement {test.requirement_id} is stated differently by {first} and {where}")
+    return faults

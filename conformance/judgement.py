@@ -1,0 +1,52 @@
+"""What a criterion answers: a verdict with the figures and limits that led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number beside the limit it was held against.
+
+    `limit` is None for a number that is only reported. `bound` says which side of the limit is right.
+    `provenance` says where the limit comes from (measured on what, or the source of the rule).
+    """
+
+    name: str
+    value: float
+    limit: float | None = None
+    bound: Literal["max", "min"] = "max"
+    provenance: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value is within its limit; NaN never is."""
+        if self.limit is None:
+            return True
+        return self.value <= self.limit if self.bound == "max" else self.value >= self.limit
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict of one criterion on one kind of output: PASS, FAIL or UNDERPOWERED, never anything else.
+
+    `message` is one to three sentences a stranger can read: what was compared, on which inputs, how far off,
+    against which limit. `rows` holds the arrays that were judged (x: engine, r: reference, e: yardstick; the same
+    leading axis), so that a failure can be judged again without the device; it is kept out of comparisons.
+    """
+
+    criterion: str
+    verdict: Verdict
+    message: str
+    figures: tuple[Figure, ...] = ()
+    rows: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False, repr=False)

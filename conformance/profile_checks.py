@@ -1,0 +1,136 @@
+"""A profile against what is installed: names that exist, quirks that can match, targets that are claimed."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from conformance import predicate
+from conformance.candidates import Candidate, candidates, everything
+from conformance.catalogue import Catalogue
+from conformance.engines.known import KNOWN_ENGINES
+from conformance.inventory import Suite
+from conformance.names import did_you_mean, unknown
+from conformance.predicate import FACT_KEYS
+from conformance.profile import Profile
+from conformance.quirks import Quirk, combine
+
+
+def installed_faults(
+    profile: Profile, suites: Sequence[Suite], catalogue: Catalogue, engines: Iterable[str]
+) -> list[str]:
+    """What is wrong with a profile given the installed suites, models and engine adapters.
+
+    Each fault is a line "FILE: where: what is wrong; what would be right". A quirk whose condition only a device or
+    a library can decide is no fault; one that no case of the full plan can match is.
+    """
+    cases = tuple(candidates(suites, profile, catalogue, everything(profile, suites, catalogue)))
+    faults = [
+        *_names(profile, suites, catalogue, {*engines, *KNOWN_ENGINES}),
+        *_unclaimed_dtypes(profile),
+        *_one_id_each(cases),
+        *(fault for index, quirk in enumerate(profile.quirks) for fault in _quirk(profile, index, quirk, cases)),
+        *_conditions_of_claims(profile, cases),
+    ]
+    return [f"{profile.path}: {fault}" for fault in faults]
+
+
+def expired_quirks(profile: Profile, as_of: datetime.date) -> list[str]:
+    """One line for each quirk that expired before `as_of`."""
+    return [
+        f"{profile.path}: quirks[{index}] ({quirk.id}).expires: expired on {quirk.expires} (judged on {as_of}), so it "
+        f"is not applied; {quirk.owner} re-tests it and removes it or dates it anew"
+        for index, quirk in enumerate(profile.quirks)
+        if quirk.expired(as_of)
+    ]
+
+
+def _names(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue, engines: set[str]) -> list[str]:
+    faults = [f"engines.{name}: {unknown('engine', name, engines)}" for name in profile.engines if name not in engines]
+    faults += [
+        f"disclaimed[{index}].engine: {unknown('engine', each.engine, engines)}"
+        for index, each in enumerate(profile.disclaimed)
+        if each.engine not in engines
+    ]
+    names = {suite.name for suite in suites}
+    either = names | {suite.role for suite in suites} | set(catalogue.roles)
+    faults += [
+        f"dtypes.suites.{name}: {unknown('suite or role', name, either)}"
+        for name in profile.suite_dtypes
+        if name not in either
+    ]
+    for run in profile.runs.values():
+        faults += [
+            f"runs.{run.name}.suites: {unknown('suite', name, names)}"
+            for name in run.suites
+            if name != "*" and name not in names
+        ]
+    return faults
+
+
+def _unclaimed_dtypes(profile: Profile) -> list[str]:
+    claimed = {
+        dtype for engine in profile.engines.values() for claim in engine.attention.values() for dtype in claim.precision
+    }
+    return [
+        f"dtypes.supported: {dtype!r} is claimed by no attention backend; claim it under `precision` or leave it out"
+        for dtype in profile.supported_dtypes
+        if dtype not in claimed
+    ]
+
+
+def _one_id_each(cases: Iterable[Candidate]) -> list[str]:
+    counts = Counter(case.id for case in cases)
+    return [f"engines: {count} cases have the id {name}" for name, count in counts.items() if count > 1]
+
+
+def _quirk(profile: Profile, index: int, quirk: Quirk, cases: Sequence[Candidate]) -> list[str]:
+    place = f"quirks[{index}] ({quirk.id})"
+    matched = [case for case in cases if predicate.evaluate(quirk.when, case.subject({}, profile.device)) is not False]
+    if not matched:
+        return [f"{place}.when: no case of the full plan matches; {_why_not(profile, quirk, cases)}"]
+    change = combine([quirk])
+    targets = dict.fromkeys(change.retarget(case.target) for case in matched)
+    faults = []
+    for target in targets:
+        claim = profile.claim(target.engine, target.attention)
+        if claim is None:
+            known = profile.engines[target.engine].attention
+            faults.append(
+                f"{place}.effect.attention: {target.engine} claims no {target.attention!r}; "
+                f"{did_you_mean(target.attention, known)}"
+            )
+        elif target.dtype not in claim.precision:
+            faults.append(
+                f"{place}.effect: it leads to {target}, but {claim.name} claims only {', '.join(claim.precision)}"
+            )
+    return faults
+
+
+def _why_not(profile: Profile, quirk: Quirk, cases: Sequence[Candidate]) -> str:
+    """The first key that on its own matches nothing, with what it could have been; or that only the mix fails."""
+    for key, wanted in quirk.when.items():
+        alone = {key: wanted}
+        if any(predicate.evaluate(alone, case.subject({}, profile.device)) is not False for case in cases):
+            continue
+        present = (
+            {str(getattr(case.subject({}, profile.device), key)) for case in cases} if key != "parameters" else set()
+        )
+        if key == "vision":
+            return "vision: no target of this profile has a vision attention backend of its own"
+        hint = did_you_mean(wanted, present) if isinstance(wanted, str) else f"known are {', '.join(sorted(present))}"
+        return f"{key}: {wanted!r} matches nothing; {hint}"
+    keys = [key for key in quirk.when if key not in FACT_KEYS]
+    return f"each of {', '.join(keys)} matches some case, but no case matches all; check how they go together"
+
+
+def _conditions_of_claims(profile: Profile, cases: Sequence[Candidate]) -> list[str]:
+    faults = []
+    for engine in profile.engines.values():
+        for claim in engine.attention.values():
+            mine = [case for case in cases if case.claim is claim]
+            if mine and all(predicate.evaluate(claim.when, case.subject({}, profile.device)) is False for case in mine):
+                place = f"engines.{claim.engine}.attention.{claim.attention}.when"
+                faults.append(f"{place}: {dict(claim.when)} matches none of its cases; correct it or drop the claim")
+    return faults

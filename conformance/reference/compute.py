@@ -1,0 +1,122 @@
+"""Which runs make a reference and its yardsticks, and the comparison that picks the worst legal variant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from conformance.runner import LoadRequest, Observation, Runner
+from conformance.suite import Answers, Ask, ConformanceSuite
+
+if TYPE_CHECKING:
+    from conformance.tokenization import Tokenizer
+
+RUNNER = "conformance.reference.runner:ReferenceRunner"
+REFERENCE = "reference"
+
+StartRunner = Callable[[LoadRequest], AbstractContextManager[Runner]]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One legal way to run the model on the CPU."""
+
+    attention: str = "eager"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_ALONE, _PADDED = Variant(options={"batch_size": 1}), Variant(options={"batch_size": 32})
+_FUSED = "conformance_ideal_fused"
+
+YARDSTICKS: dict[tuple[str, str], tuple[Variant, ...]] = {
+    # 16 bit: how wrong an honest kernel of the claimed class is, alone and in a padded batch.
+    **{(dtype, "eager"): (_ALONE, _PADDED) for dtype in ("bfloat16", "float16")},
+    **{
+        (dtype, "fused"): (replace(_ALONE, attention=_FUSED), replace(_PADDED, attention=_FUSED))
+        for dtype in ("bfloat16", "float16")
+    },
+    # float32: the worst legal variant, because one ulp in one rotary frequency already outweighs a sum's rounding.
+    ("float32", "ieee"): (
+        _ALONE,
+        _PADDED,
+        Variant(options={"batch_size": 32, "frequency_ulps": 1}),
+        Variant(options={"batch_size": 32, "frequency_ulps": -1}),
+    ),
+}
+"""The variants behind each (dtype, claimed precision); of each observation, the one furthest from the reference."""
+
+
+def part_name(dtype: str, precision: str) -> str:
+    """The stored part that holds this yardstick."""
+    return f"{dtype}-{precision}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is computed: a suite on one model."""
+
+    suite: type[ConformanceSuite]
+    request: LoadRequest  # attention, dtype and options are replaced
+    tokenizer: Tokenizer
+
+
+def compute_reference(subject: Subject, start: StartRunner) -> dict[str, Observation]:
+    """Every observation of the suite that wants one, in widened fp64, one prompt at a time."""
+    request = replace(
+        subject.request,
+        device="cpu",
+        dtype="float64",
+        attention="eager",
+        options={"batch_size": 1, "widen": True},
+    )
+    with start(request) as runner:
+        answers = Answers(lambda name: getattr(subject.suite, name)(_ask(subject, runner, answers)))
+        return {name: getattr(answers, name) for name, wants in subject.suite.observations().items() if wants.reference}
+
+
+def compute_yardstick(
+    subject: Subject, reference: Mapping[str, Observation], dtype: str, precision: str, start: StartRunner
+) -> dict[str, Observation]:
+    """Every observation that wants a yardstick, each from the variant with the largest pooled error."""
+    try:
+        variants = YARDSTICKS[dtype, precision]
+    except KeyError:
+        known = ", ".join(f"{d} {p}" for d, p in YARDSTICKS)
+        raise ValueError(
+            f"there is no yardstick for {dtype} with the claim {precision!r}; there is one for {known}"
+        ) from None
+    known_answers = Answers(lambda name: reference[name])
+    worst: dict[str, tuple[float, Observation]] = {}
+    for variant in variants:
+        request = replace(
+            subject.request, device="cpu", dtype=dtype, attention=variant.attention, options=variant.options
+        )
+        with start(request) as runner:
+            for name, wants in subject.suite.observations().items():
+                if not wants.yardstick:
+                    continue
+                found = getattr(subject.suite, name)(_ask(subject, runner, known_answers))
+                error = float(np.sqrt(np.nansum((values_of(found) - values_of(reference[name])) ** 2)))
+                if name not in worst or error > worst[name][0]:
+                    worst[name] = (error, found)
+    return {name: found for name, (_, found) in worst.items()}
+
+
+def values_of(observation: Observation) -> Any:
+    """The numbers of an observation, float64."""
+    return np.asarray(observation.values, dtype=np.float64)  # type: ignore[attr-defined]
+
+
+def _ask(subject: Subject, runner: Runner, reference: Any) -> Ask:
+    return Ask(
+        runner=runner,
+        inputs=subject.suite.inputs(),
+        parameters=subject.request.parameters,
+        settings={},
+        tokenizer=subject.tokenizer,
+        reference=reference,
+    )

@@ -1,0 +1,182 @@
+"""What a run shows while it goes on and when it ends: one moving line on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+import rich.console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from conformance.results.document import EXIT_MEANINGS, count_verdicts
+from conformance.results.explanation import describe, explain
+from conformance.results.journal import RunHeader
+from conformance.results.margin import Margin, worst_margin
+from conformance.results.printable import encodable, one_line, printable
+from conformance.results.record import CaseResult
+from conformance.verdict import Verdict
+
+_WIDE = 160  # columns where nothing says how many there are: a log has no edge
+
+
+class _Screen(rich.console.Console):
+    """A rich console that falls silent where nobody reads any more, instead of ending the process."""
+
+    def on_broken_pipe(self) -> None:
+        # rich would raise SystemExit: `| head` must cost a run its output, not its results.
+        self.quiet = True
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self.file.fileno())
+        os.close(null)
+
+
+class Console:
+    """Shows a run. Names and messages come from outside: they are shown as text, never as markup or controls.
+
+    A context manager: leaving it takes the moving line away, whatever happened.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, terminal: bool | None = None, width: int | None = None) -> None:
+        """Show on `stream` (standard output); `terminal` and `width` are found out where they are not given."""
+        file = stream or sys.stdout
+        self._screen = _Screen(file=file, force_terminal=terminal, width=width, highlight=False, emoji=False)
+        self._terminal = self._screen.is_terminal and not self._screen.is_dumb_terminal
+        if width is None and not self._screen.is_terminal and "COLUMNS" not in os.environ:
+            self._screen.width = _WIDE
+        self._live: Live | None = None
+        self._planned = self._done = self._failures = 0
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def run_started(self, header: RunHeader) -> None:
+        """Say what is about to be run, on what."""
+        self._planned, self._done, self._failures = len(header.planned), 0, 0
+        self._line(f"conformance {header.version}: backend {header.backend}, {_count(self._planned, 'case')}", "bold")
+        device = header.facts.get("device")
+        if isinstance(device, Mapping) and device.get("name"):
+            self._line(f"device: {one_line(str(device['name']))}")
+        if self._terminal:
+            self._live = Live(
+                console=self._screen,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+
+    def case_started(self, case_id: str) -> None:
+        """Show which case is in flight."""
+        self._progress(case_id)
+
+    def case_finished(self, result: CaseResult) -> None:
+        """Count a verdict. What was executed and did not pass is shown in full, the rest that did not in one line."""
+        self._done += 1
+        self._failures += result.verdict.is_failure
+        if result.verdict is not Verdict.PASS:
+            self._line(f"{result.verdict} {result.id}: {result.reason}".rstrip(": "), _colour(result.verdict))
+            if result.verdict.is_executed:
+                self._block(explain(result.to_json()))
+        self._progress("")
+
+    def group_finished(self, target: str, model: str, results: Sequence[CaseResult]) -> None:
+        """One line on the cases of a model on a target: how many of each verdict, and the worst margin."""
+        worst = worst_margin(
+            (result.id, figure) for result in results for judgement in result.judgements for figure in judgement.figures
+        )
+        self._line(
+            f"[{self._done}/{self._planned}] {target} {model}: "
+            f"{_verdicts(count_verdicts(results))}; worst margin {_worst(worst)}"
+        )
+
+    def note(self, text: str) -> None:
+        """Something that is worth a line and is no verdict: waiting for a device, a quirk that has expired."""
+        self._line(text, "yellow")
+
+    def run_finished(self, document: Mapping[str, Any], files: Iterable[Path | str] = ()) -> None:
+        """The summary: per suite and target the verdicts and the worst margin, what a PASS does not cover, files."""
+        self._stop()
+        self._table(document["summary"]["groups"])
+        worst = [Margin.from_json(suite["worst"]) for suite in document["summary"]["suites"] if suite["worst"]]
+        for entry in sorted(worst, key=lambda entry: -entry.margin)[:1]:
+            self._line(f"closest to its limit: {entry.figure.name} = {describe(entry.figure)} in {entry.case}")
+        self._line("")
+        self._line("What a PASS of this run does not cover:", "bold")
+        for sentence in document["not_covered"]:
+            self._line(f"- {sentence}")
+        self._line("")
+        for file in files:
+            self._line(f"written: {file}")
+        run = document["run"]
+        totals = _verdicts(document["summary"]["verdicts"])
+        self._line(
+            f"{totals} in {run['duration_s']:.1f} s; exit code {run['exit_code']}: {EXIT_MEANINGS[run['exit_code']]}",
+            "bold green" if run["exit_code"] == 0 else "bold red",
+        )
+
+    def _table(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        table = Table(pad_edge=False)
+        for heading in ("suite", "target", "verdicts", "worst margin", "of"):
+            table.add_column(self._text(heading), overflow="fold")
+        for group in groups:
+            worst = Margin.from_json(group["worst"]) if group["worst"] else None
+            failed = any(Verdict(verdict).is_failure for verdict in group["verdicts"])
+            table.add_row(
+                self._text(group["suite"]),
+                self._text(group["target"]),
+                self._text(_verdicts(group["verdicts"]), "red" if failed else ""),
+                self._text("-" if worst is None else f"{worst.margin:.3g}"),
+                self._text("-" if worst is None else worst.figure.name),
+            )
+        self._screen.print(table)
+
+    def _progress(self, case_id: str) -> None:
+        if self._live is None:
+            return
+        failed = f", {self._failures} failed" if self._failures else ""
+        text = self._text(f"{self._done}/{self._planned}{failed}  {case_id}")
+        text.no_wrap, text.overflow = True, "crop"  # not "ellipsis": its character is not in every encoding
+        self._live.update(text, refresh=True)
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._screen.print(self._text(one_line(text), style), soft_wrap=True)
+
+    def _block(self, text: str) -> None:
+        lines = [f"    {line}".rstrip() for line in printable(text).split("\n")]
+        self._screen.print(self._text("\n".join(lines)), soft_wrap=True)
+
+    def _text(self, text: str, style: str = "") -> Text:
+        return Text(encodable(printable(text), self._screen.encoding), style)
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def _colour(verdict: Verdict) -> str:
+    return "bold red" if verdict.is_failure else "yellow"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _verdicts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no cases"
+
+
+def _worst(worst: Margin | None) -> str:
+    return "none" if worst is None else f"{worst.margin:.3g} ({worst.figure.name})"

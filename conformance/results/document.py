@@ -1,0 +1,241 @@
+"""results.json: the record of a run, from which every report is made. Its schema is `results.schema.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import importlib.resources
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformance.results.journal import RunHeader
+from conformance.results.margin import worst_margin
+from conformance.results.output import write_atomically
+from conformance.results.record import CaseResult, to_plain
+from conformance.verdict import Verdict
+
+SCHEMA_VERSION = 1
+
+EXIT_MEANINGS = {
+    0: "everything selected was executed or is rightly skipped, and passed",
+    1: "there are failures",
+    2: "the run was interrupted",
+    5: "nothing was executed",
+    6: "incomplete: nothing failed, but something selected could not run",
+}
+"""What the exit codes of a run that ended mean."""
+
+
+class DocumentError(ValueError):
+    """A results.json is not what this version writes; the message lists every fault."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the run cost."""
+
+    references_computed: int = 0  # 0 where every reference came from the store
+    workers_started: int = 0
+    models_loaded: int = 0
+    peak_worker_mib: float = 0.0  # the largest resident memory of any worker
+
+
+def exit_code(results: Iterable[CaseResult], *, interrupted: bool = False) -> int:
+    """The exit code of a run with these results: a key of `EXIT_MEANINGS`.
+
+    An interrupted run says so whatever it found. Failures weigh more than what could not run; a run in which no
+    case was executed is never a success, whatever the reason.
+    """
+    seen = {result.verdict for result in results}
+    if interrupted:
+        return 2
+    if any(verdict.is_failure for verdict in seen):
+        return 1
+    if not any(verdict.is_executed for verdict in seen):
+        return 5
+    return 6 if any(verdict.is_incomplete for verdict in seen) else 0
+
+
+def build_document(
+    header: RunHeader,
+    results: Sequence[CaseResult],
+    *,
+    finished: str,
+    interrupted: bool = False,
+    counters: Counters | None = None,
+    not_covered: Sequence[str] = (),
+    redact: Callable[[Any], Any] = to_plain,
+) -> dict[str, Any]:
+    """The content of results.json: JSON types only, cases in the plan's order.
+
+    `finished` is ISO 8601, UTC. `not_covered` are sentences on what a PASS of this backend does not cover; those
+    that the results themselves tell are put before them. `redact` (`Redactor`) is applied to the whole.
+    Raises ValueError where the results are not those of the plan: a case twice, one that was not planned, or, in a
+    run that was not interrupted, one without a result.
+    """
+    planned = _in_plan_order(header, results, interrupted)
+    # Before anything is derived: what is derived must follow from what a reader sees.
+    ordered = [CaseResult.from_json(redact(result.to_json())) for result in planned]
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "conformance_version": header.version,
+        "run": {
+            "backend": header.backend,
+            "profile": {"path": header.profile_path, "sha256": header.profile_sha256},
+            "plan_hash": header.plan_hash,
+            "argv": list(header.argv),
+            "started": header.started,
+            "finished": finished,
+            "duration_s": _seconds_between(header.started, finished),
+            "exit_code": exit_code(ordered, interrupted=interrupted),
+            "interrupted": interrupted,
+            "planned": len(header.planned),
+            "counters": dataclasses.asdict(counters or Counters()),
+        },
+        "facts": to_plain(header.facts),
+        "summary": summarise(ordered),
+        "not_covered": [*_told_by(ordered, len(header.planned)), *not_covered],
+        "cases": [result.to_json() for result in ordered],
+    }
+    redacted: dict[str, Any] = redact(to_plain(document))
+    return redacted
+
+
+def _in_plan_order(header: RunHeader, results: Sequence[CaseResult], interrupted: bool) -> list[CaseResult]:
+    by_id = {result.id: result for result in results}
+    twice = [case for case, count in Counter(result.id for result in results).items() if count > 1]
+    unplanned = sorted(set(by_id) - set(header.planned))
+    missing = [] if interrupted else [case for case in header.planned if case not in by_id]
+    for cases, what in ((twice, "have two results"), (unplanned, "were not planned"), (missing, "have no result")):
+        if cases:
+            raise ValueError(f"{len(cases)} cases {what}, of {len(header.planned)} planned: {cases[:5]}")
+    return [by_id[case] for case in dict.fromkeys(header.planned) if case in by_id]
+
+
+def _seconds_between(started: str, finished: str) -> float:
+    begin, end = (datetime.datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (started, finished))
+    return round((end - begin).total_seconds(), 3)
+
+
+def summarise(results: Sequence[CaseResult]) -> dict[str, Any]:
+    """Counts per verdict, per suite, per target and per suite on a target, each with its worst margin."""
+    suites: dict[str, list[CaseResult]] = {}
+    targets: dict[str, list[CaseResult]] = {}
+    groups: dict[tuple[str, str], list[CaseResult]] = {}
+    for result in results:
+        suites.setdefault(result.suite, []).append(result)
+        targets.setdefault(result.target.id, []).append(result)
+        groups.setdefault((result.suite, result.target.id), []).append(result)
+    return {
+        "verdicts": count_verdicts(results),
+        "suites": [{"suite": suite, **_tally(members)} for suite, members in suites.items()],
+        "targets": [{"target": target, **_tally(members)} for target, members in targets.items()],
+        "groups": [
+            {"suite": suite, "target": target, **_tally(members)} for (suite, target), members in groups.items()
+        ],
+    }
+
+
+def count_verdicts(results: Iterable[CaseResult]) -> dict[str, int]:
+    """How many cases have each verdict that occurs, in the order of the enumeration."""
+    counts = Counter(result.verdict for result in results)
+    return {str(verdict): counts[verdict] for verdict in Verdict if counts[verdict]}
+
+
+def _tally(results: Sequence[CaseResult]) -> dict[str, Any]:
+    worst = worst_margin(
+        (result.id, figure) for result in results for judgement in result.judgements for figure in judgement.figures
+    )
+    return {"verdicts": count_verdicts(results), "worst": None if worst is None else worst.to_json()}
+
+
+def _told_by(results: Sequence[CaseResult], planned: int) -> list[str]:
+    """Sentences on what the results themselves show not to be covered."""
+    sentences = []
+    if len(results) < planned:
+        sentences.append(f"{planned - len(results)} of {planned} planned cases have no result.")
+    for verdict in Verdict:
+        if verdict.is_failure or verdict is Verdict.PASS:
+            continue
+        reasons = Counter(result.reason or "no reason given" for result in results if result.verdict is verdict)
+        if reasons:
+            listed = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+            sentences.append(f"{_cases(sum(reasons.values()))} {verdict}: {listed}.")
+    executed = [result for result in results if result.verdict.is_executed]
+    if executed:
+        models = sorted({result.model for result in executed})
+        sentences.append(f"Only these models were run: {', '.join(models)}. Other weights and sizes are not covered.")
+        targets = sorted({result.target.id for result in executed})
+        sentences.append(f"Only these targets were run: {', '.join(targets)}. Nothing is said of any other.")
+    return sentences
+
+
+def _cases(count: int) -> str:
+    return "1 case is" if count == 1 else f"{count} cases are"
+
+
+@functools.lru_cache(maxsize=1)
+def schema() -> dict[str, Any]:
+    """The published JSON schema (draft 2020-12) of results.json."""
+    text = importlib.resources.files(__package__).joinpath("results.schema.json").read_text("utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def document_faults(document: Any) -> list[str]:
+    """Every fault of a results.json, as "where: what is wrong"; empty for one that this version may have written.
+
+    Beyond the schema: ids are unique, the summary is that of the cases, the exit code follows from the verdicts.
+    """
+    import jsonschema  # a tenth of a second that only a reader of results pays
+
+    validator = jsonschema.Draft202012Validator(schema())
+    faults = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+    if faults:
+        return faults
+    results = [CaseResult.from_json(case) for case in document["cases"]]
+    run = document["run"]
+    twice = [case for case, count in Counter(result.id for result in results).items() if count > 1]
+    if twice:
+        faults.append(f"$.cases: {twice} occur more than once; ids are unique")
+    if summarise(results) != document["summary"]:
+        faults.append("$.summary: differs from what the cases add up to")
+    if exit_code(results, interrupted=run["interrupted"]) != run["exit_code"]:
+        expected = exit_code(results, interrupted=run["interrupted"])
+        faults.append(f"$.run.exit_code: is {run['exit_code']}; the verdicts make it {expected}")
+    if len(results) > run["planned"] or (len(results) < run["planned"] and not run["interrupted"]):
+        faults.append(f"$.run.planned: is {run['planned']}, but there are {len(results)} cases")
+    for result in results:
+        for judgement in result.judgements:
+            broken = [figure.name for figure in judgement.figures if not figure.holds]
+            if broken and judgement.verdict is Verdict.PASS:
+                faults.append(f"$.cases[{result.id!r}]: {judgement.criterion} passes, but {broken} exceed their limits")
+    return faults
+
+
+def read_document(path: Path | str) -> dict[str, Any]:
+    """Read and check a results.json; raises `DocumentError` listing every fault, OSError where it cannot be read."""
+    try:
+        document = json.loads(Path(path).read_text("utf-8"), parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise DocumentError(f"{path}: no JSON in UTF-8: {error}") from error
+    faults = document_faults(document)
+    if faults:
+        raise DocumentError("\n".join(f"{path}: {fault}" for fault in faults))
+    checked: dict[str, Any] = document
+    return checked
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def write_document(document: Mapping[str, Any], path: Path | str) -> None:
+    """Write results.json to `path`, whole or not at all; raises `OutputError`."""
+    # ASCII only: a lone surrogate in an engine's text has no UTF-8, but it has a JSON escape.
+    write_atomically(Path(path), (json.dumps(document, indent=1, allow_nan=False) + "\n").encode("ascii"))

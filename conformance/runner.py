@@ -1,0 +1,220 @@
+"""The abstract runner: one loaded model on one engine, and what it answers. Read this file first.
+
+A suite calls a runner and gets observations; it never sees a device, an engine or a kernel. An adapter in
+`conformance/engines/` implements `Runner` for one engine and announces itself through the entry-point group
+`conformance.engines`. An adapter implements what its engine can do and names that in `capabilities`; asking for
+anything else raises `NotSupported`, which can never count as a pass.
+
+All logprobs are natural logarithms, of the unmodified distribution (temperature 1, no penalties).
+All arrays are numpy arrays; n is the number of prompts, in the order in which they were given.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+    Integers = NDArray[np.integer[Any]]
+
+TokenIds = tuple[int, ...]
+Prompt = Union[str, Sequence[int]]  # text that the engine tokenises itself, or token ids used as they are
+
+
+class Message(TypedDict):
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+class NotSupported(Exception):
+    """The engine cannot do what was asked; the message says what and why."""
+
+
+class Unavailable(Exception):
+    """This machine cannot run what was asked (no such device, a package too old); the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What a runner loads, and how it is to run it."""
+
+    model: str  # the catalogue's name
+    folder: str  # a local folder with config, tokenizer and safetensors
+    role: str  # what the model is loaded for, e.g. "rerank.decoder"
+    device: str  # torch device type: "cpu", "cuda", "xpu" ...
+    attention: str  # attention backend as the engine spells it
+    dtype: str  # "float32", "bfloat16" or "float16"
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the model: pooling, max_tokens ...
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the engine
+
+
+@dataclass(frozen=True)
+class Effective:
+    """What really ran, as the engine resolved it; a case fails where this is not what was requested.
+
+    `kernels` counts the attention kernels that were seen, by operator name; `layers` x `forwards` is how many
+    attention calls the model made, so each of them must be accounted for by one kernel.
+    """
+
+    dtype: str
+    attention: str
+    kernels: Mapping[str, int]
+    layers: int
+    forwards: int
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What every answer carries: the prompt token ids that were really used, one tuple a prompt, and what ran."""
+
+    prompt_token_ids: tuple[TokenIds, ...]
+    effective: Effective
+
+
+@dataclass(frozen=True)
+class Vectors(Observation):
+    """One embedding a prompt: `values` is float [n, dimensions]."""
+
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Scalars(Observation):
+    """One raw score (a logit, not a probability) a prompt: `values` is float [n]."""
+
+    values: Floats
+
+
+@dataclass(frozen=True)
+class ClassLogits(Observation):
+    """Raw class logits: `values` is float [n, classes]."""
+
+    values: Floats
+
+
+@dataclass(frozen=True)
+class TokenLogprobs(Observation):
+    """Logprobs of named tokens at the position after the prompt: `values` is float [n, tokens]."""
+
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Generations(Observation):
+    """Greedy text. Ragged: `token_ids[i]` are the generated ids of prompt i, the end token included where one came.
+
+    `logprobs` is float [n, longest], the logprob of each generated token; `top_ids` (int) and `top_logprobs`
+    (float) are [n, longest, k], best first. Beyond a prompt's own length the floats are NaN and the ids -1.
+    `finish_reasons` are "stop" (an end or stop token came) or "length". `texts` are decoded without end tokens.
+    """
+
+    token_ids: tuple[TokenIds, ...]
+    texts: tuple[str, ...]
+    finish_reasons: tuple[str, ...]
+    logprobs: Floats
+    top_ids: Integers
+    top_logprobs: Floats
+
+
+@dataclass(frozen=True)
+class ForcedLogprobs(Observation):
+    """Teacher-forced logprobs of chosen candidate ids: `values` is float [n, positions, candidates]."""
+
+    values: Floats
+
+
+class Runner(abc.ABC):
+    """One loaded model. A context manager: entering loads, leaving releases the device's memory.
+
+    Every method may raise `NotSupported`. An engine's own exceptions pass through: they are findings.
+    """
+
+    capabilities: frozenset[str] = frozenset()
+    """The names of the methods below that this adapter implements."""
+
+    def __init__(self, request: LoadRequest) -> None:
+        self.request = request
+
+    @abc.abstractmethod
+    def __enter__(self) -> Runner:
+        """Load the model onto the device."""
+
+    @abc.abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the model and the memory it held."""
+
+    def embed(self, prompts: Sequence[str], *, dimensions: int | None = None) -> Vectors:
+        """Unit-normalised embeddings; with `dimensions`, cut to that many and normalised again (matryoshka).
+
+        Prompts longer than the model are cut as its tokenizer cuts them.
+        """
+        raise self._lacks("embed")
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
+        """A cross-encoder's raw logit for each (query, document)."""
+        raise self._lacks("score_pairs")
+
+    def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
+        """Logprobs of `tokens` at the next position: what a yes/no reranker scores by."""
+        raise self._lacks("token_logprobs")
+
+    def classify(self, prompts: Sequence[str]) -> ClassLogits:
+        """Raw class logits."""
+        raise self._lacks("classify")
+
+    def reward(self, conversations: Sequence[Sequence[Message]]) -> Scalars:
+        """One raw scalar a conversation, the model's chat template applied."""
+        raise self._lacks("reward")
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int,
+        top_k: int = 20,
+        stop_token_ids: Sequence[int] = (),
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
+    ) -> Generations:
+        """Greedy generation of at most `max_tokens` tokens, with the `top_k` logprobs of every position.
+
+        It ends after the model's own end-of-text token or one of `stop_token_ids`. `images` and `videos` give
+        each prompt's, as uint8 arrays [height, width, 3] and [frames, height, width, 3].
+        """
+        raise self._lacks("generate")
+
+    def score_tokens(
+        self,
+        prompts: Sequence[Sequence[int]],
+        continuations: Sequence[Sequence[int]],
+        candidates: Integers,
+        *,
+        via: Literal["prefill", "decode"],
+    ) -> ForcedLogprobs:
+        """Logprobs of `candidates` ([n, positions, candidates] ids) where `continuations` are forced.
+
+        Position t is the distribution from which continuation token t would be drawn. `via="prefill"` reads all
+        positions from one pass over prompt and continuation; `via="decode"` feeds the continuation one token at a
+        time through the KV cache, all prompts as one ragged batch.
+        """
+        raise self._lacks("score_tokens")
+
+    def attention(self, query: Floats, key: Floats, value: Floats, **arguments: Any) -> Floats:
+        """One call of the attention kernel: query [batch, heads, length, size], key and value with their own heads."""
+        raise self._lacks("attention")
+
+    def _lacks(self, capability: str) -> NotSupported:
+        return NotSupported(
+            f"{type(self).__name__} does not offer {capability!r}; it offers {sorted(self.capabilities)}"
+        )

@@ -1,0 +1,144 @@
+"""What of a plan is wanted: engines, attention backends, dtypes, suites, models, a pattern, a named run."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from conformance import RELEASE_DATE
+from conformance.catalogue import TIERS, Catalogue, Model
+from conformance.inventory import Suite
+from conformance.names import UsageError, did_you_mean, unknown
+from conformance.profile import Profile
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Empty means: what the profile does by default.
+
+    `models` holds (role, model name or None); a role alone restricts the plan to it, a role with a name makes that
+    model the one that plays it. A role may be shortened at a dot: "embedding" is every "embedding.*".
+    `pattern` is a shell pattern or a part of the case's id.
+    """
+
+    engines: tuple[str, ...] = ()
+    attentions: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()
+    models: tuple[tuple[str, str | None], ...] = ()
+    pattern: str | None = None
+    run: str | None = None
+    as_of: datetime.date = RELEASE_DATE
+
+    def takes(self, case_id: str) -> bool:
+        """Whether the pattern selects a case."""
+        return self.pattern is None or self.pattern in case_id or fnmatchcase(case_id, self.pattern)
+
+    def record(self) -> dict[str, Any]:
+        """The selection as JSON-able data."""
+        return {**asdict(self), "as_of": self.as_of.isoformat()}
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A selection resolved against profile, suites and catalogue: what the plan multiplies."""
+
+    engines: tuple[str, ...]
+    attentions: tuple[str, ...] | None
+    dtypes: tuple[str, ...] | None
+    suites: tuple[str, ...]
+    tiers: tuple[str, ...]
+    models: dict[str, tuple[str, ...]]  # role -> the models named for it
+    roles: tuple[str, ...] | None  # None: all
+
+    def plays(self, model: Model, role: str) -> bool:
+        """Whether the plan uses a model in a role."""
+        if role not in model.roles or (self.roles is not None and role not in self.roles):
+            return False
+        named = self.models.get(role)
+        return model.name in named if named else model.tier in self.tiers
+
+
+def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], catalogue: Catalogue) -> Matrix:
+    """Check every name of a selection. Raises UsageError with all that are unknown or can select nothing."""
+    faults: list[str] = []
+    engines = selection.engines or profile.default_engines
+    for engine in engines:
+        if engine not in profile.engines:
+            faults.append(_not_claimed("engine", engine, profile.engines, profile))
+    claims = [
+        claim for name in engines if name in profile.engines for claim in profile.engines[name].attention.values()
+    ]
+    for attention in selection.attentions:
+        if claims and attention not in {claim.attention for claim in claims}:
+            faults.append(_not_claimed("attention", attention, {claim.attention for claim in claims}, profile))
+    chosen = [claim for claim in claims if not selection.attentions or claim.attention in selection.attentions]
+    for dtype in selection.dtypes:
+        if dtype not in profile.supported_dtypes:
+            faults.append(unknown("dtype", dtype, profile.supported_dtypes))
+        elif chosen and not any(dtype in claim.precision for claim in chosen):
+            claimants = ", ".join(claim.name for claim in chosen)
+            faults.append(f"dtype {dtype!r} is claimed by none of {claimants} in {profile.path}")
+    names = {suite.name for suite in suites}
+    faults.extend(unknown("suite", suite, names) for suite in selection.suites if suite not in names)
+    wanted_suites = selection.suites or tuple(sorted(names))
+    tiers: tuple[str, ...] = TIERS[:1]
+    if selection.run is not None:
+        if selection.run not in profile.runs:
+            faults.append(unknown("run", selection.run, profile.runs))
+        else:
+            run = profile.runs[selection.run]
+            tiers = TIERS[: TIERS.index(run.tier) + 1]
+            if "*" not in run.suites:
+                wanted_suites = tuple(suite for suite in wanted_suites if suite in run.suites)
+    models, roles = _models(selection.models, suites, catalogue, faults)
+    if faults:
+        raise UsageError(*faults)
+    return Matrix(engines, selection.attentions or None, selection.dtypes or None, wanted_suites, tiers, models, roles)
+
+
+def expand_role(role: str, roles: Iterable[str]) -> tuple[str, ...]:
+    """The roles that a role as typed stands for: itself, or all below it."""
+    return tuple(sorted({each for each in roles if each == role or each.startswith(f"{role}.")}))
+
+
+def _models(
+    wanted: Iterable[tuple[str, str | None]], suites: Sequence[Suite], catalogue: Catalogue, faults: list[str]
+) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...] | None]:
+    known = {suite.role for suite in suites} | set(catalogue.roles)
+    named: dict[str, tuple[str, ...]] = {}
+    restricted: set[str] = set()
+    for role, name in wanted:
+        roles = expand_role(role, known)
+        if not roles:
+            faults.append(unknown("role", role, known))
+        elif name is None:
+            restricted.update(roles)
+        else:
+            model = next((each for each in catalogue.models if each.name == name), None)
+            players = {each.name for each in catalogue.models if set(each.roles) & set(roles)}
+            if model is None:
+                hint = did_you_mean(name, players)
+                faults.append(f"no model is called {name!r}, and there is no such folder; for {role}, {hint}")
+            elif name not in players:
+                plays = ", ".join(model.roles)
+                faults.append(
+                    f"model {name!r} does not play {role}, but {plays}; for {role}, known are "
+                    f"{', '.join(sorted(players)) or 'none'}"
+                )
+            else:
+                for each in set(roles) & set(model.roles):
+                    named[each] = (*named.get(each, ()), name)
+    if restricted:
+        restricted |= set(named)
+    return named, tuple(sorted(restricted)) or None
+
+
+def _not_claimed(kind: str, name: str, known: Iterable[str], profile: Profile) -> str:
+    for each in profile.disclaimed:
+        if name in (each.engine if kind == "engine" and each.attention is None else None, each.attention):
+            return f"{kind} {name!r} is disclaimed by {profile.path}: {each.what}: {each.reason}"
+    return f"{kind} {name!r} is not claimed by {profile.path}; {did_you_mean(name, known)}"

@@ -1,0 +1,211 @@
+"""What a suite is made of: promises (test methods), the observations they judge, and the bench a case works at.
+
+A suite is a `unittest.TestCase` that names no device, engine or kernel. It declares observations, small functions
+that ask a runner for something, and promises, test methods that judge what was observed against the reference and
+the yardstick. The same observation functions produce all three: the engine under test answers the first, the
+reference (fp64 on the CPU) the second, and the yardstick (the served dtype on the CPU) the third.
+"""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from conformance import criteria
+from conformance.judgement import Judgement
+from conformance.runner import Effective, Observation, Runner
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from conformance.tokenization import Tokenizer
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Static = TypeVar("Static", bound=Callable[["Ask"], Observation])
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a test method promises: a stable id that no code name leads to, and one sentence in MUST form.
+
+    With `answers`, the promise is about right answers known beforehand, so it is planned only for models that the
+    catalogue says they hold for.
+    """
+
+    id: str
+    statement: str
+    answers: bool = False
+
+
+def requirement(id: str, statement: str, *, answers: bool = False) -> Callable[[Method], Method]:
+    """Mark a test method as one promise."""
+
+    def mark(method: Method) -> Method:
+        method.requirement = Requirement(id, statement, answers)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Which sources beside the engine answer an observation."""
+
+    reference: bool
+    yardstick: bool
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What an observation function may use: the runner to ask, the suite's inputs, the model, the reference.
+
+    `settings` are the caps that quirks put on this case (`max_tokens`, `top_k`); `reference` answers with the
+    reference's observations, for questions that depend on them (forced continuations).
+    """
+
+    runner: Runner
+    inputs: Any
+    parameters: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    tokenizer: Tokenizer
+    reference: Any
+
+
+def observation(*, reference: bool = True, yardstick: bool = True) -> Callable[[Static], Static]:
+    """Declare an observation of the suite: a static method from an `Ask` to what the runner answered.
+
+    `reference` and `yardstick` say whether the suite compares it with the reference and with the yardstick, which
+    are then computed (or shipped) for it.
+    """
+
+    def mark(method: Static) -> Static:
+        method.__func__.observation = Sources(reference, yardstick)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Answers:
+    """The observations from one source, by name, each asked for once; an error is an answer, and is kept."""
+
+    def __init__(self, ask: Callable[[str], Any], is_final: Callable[[Exception], bool] = lambda _: True) -> None:
+        self._ask = ask
+        self._is_final = is_final
+        self._known: dict[str, Any] = {}
+        self._errors: dict[str, Exception] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self._errors:
+            raise self._errors[name]
+        if name not in self._known:
+            try:
+                self._known[name] = self._ask(name)
+            except Exception as error:
+                if self._is_final(error):
+                    self._errors[name] = error
+                raise
+        return self._known[name]
+
+
+@dataclass
+class Bench:
+    """Where a case works: the answers of engine, reference and yardstick on one target and one model."""
+
+    observed: Answers
+    reference: Answers
+    yardstick: Answers
+    inputs: Any
+    dtype: str
+    precision: str  # what the profile claims of attention backend and dtype: "ieee", "fused", "eager" ...
+    attention: str
+    kernels: Sequence[str]  # the operators that the profile expects as evidence, fnmatch patterns
+    tokenizer: Tokenizer
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Underpowered(AssertionError):
+    """The inputs could not have shown a fault, so nothing was shown."""
+
+
+class ConformanceSuite(unittest.TestCase):
+    """One task. Subclasses declare a role, inputs, observations and promises."""
+
+    role: ClassVar[str]
+    """What a model is loaded for; the catalogue's models say which roles they play."""
+    causal: ClassVar[bool] = True
+    """False where attention is bidirectional: attention backends without encoder support cannot run it."""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """The runner's capabilities that the observations use."""
+
+    bench: Bench
+
+    @staticmethod
+    def inputs() -> Any:
+        """The suite's deterministic inputs."""
+        raise NotImplementedError
+
+    def setUp(self) -> None:
+        """Start without judgements."""
+        self.judgements: list[Judgement] = []
+        self.effective: Effective | None = None
+
+    @classmethod
+    def observations(cls) -> dict[str, Sources]:
+        """The observations that the suite declares, by name, in the order of their declaration."""
+        names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
+        return {name: found for name in names if (found := getattr(getattr(cls, name), "observation", None))}
+
+    @classmethod
+    def promises(cls) -> tuple[str, ...]:
+        """The names of the test methods that carry a requirement, in the order of their declaration."""
+        names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
+        return tuple(name for name in names if hasattr(getattr(cls, name), "requirement"))
+
+    @property
+    def reference(self) -> Any:
+        """The reference's observations, by name."""
+        return self.bench.reference
+
+    @property
+    def yardstick(self) -> Any:
+        """The yardstick's observations, by name."""
+        return self.bench.yardstick
+
+    @property
+    def observed(self) -> Any:
+        """The engine's observations, by name; using one first proves that what was requested is what ran."""
+        return _Proven(self)
+
+    def observe(self, name: str) -> Observation:
+        """The engine's observation `name`, after the case was failed if another kernel or dtype produced it."""
+        found: Observation = getattr(self.bench.observed, name)
+        bench = self.bench
+        self.effective = found.effective
+        self.judge(
+            criteria.observed.ran_as_requested(
+                found.effective, dtype=bench.dtype, attention=bench.attention, kernels=bench.kernels
+            )
+        )
+        return found
+
+    def judge(self, judgement: Judgement) -> None:
+        """Record a judgement; raise `AssertionError` on a failure and `Underpowered` where nothing was shown."""
+        if judgement in self.judgements:
+            return
+        self.judgements.append(judgement)
+        if judgement.verdict is Verdict.UNDERPOWERED:
+            raise Underpowered(judgement.message)
+        if judgement.verdict is not Verdict.PASS:
+            raise self.failureException(judgement.message)
+
+
+class _Proven:
+    def __init__(self, case: ConformanceSuite) -> None:
+        self._case = case
+
+    def __getattr__(self, name: str) -> Observation:
+        return self._case.observe(name)
