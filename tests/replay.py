@@ -1,0 +1,85 @@
+"""Suites run on recorded observations: the yardstick plays an honest engine, and a test can alter what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from conformance.catalogue import Model, load_catalogue
+from conformance.execution.group import parameters
+from conformance.execution.outcome import Outcome, Recorder, outcome_of
+from conformance.inventory import load_suites, resolve
+from conformance.reference import compute, store
+from conformance.registry import discover
+from conformance.runner import Effective, Observation
+from conformance.suite import Answers, Bench, ConformanceSuite
+from conformance.tokenization import Tokenizer
+
+Alter = Callable[[str, Any], Any]
+
+_STANDS_FOR = {"anchored": "greedy", "decoded": "prefilled"}
+"""Observations without a reference of their own, and the one that an honest engine's equals."""
+
+
+@cache
+def embedded() -> dict[str, tuple[Model, type[ConformanceSuite]]]:
+    """The embedded models by name, each with the suite class that tests it."""
+    registry = discover()
+    suites = {suite.role: resolve(suite.path) for suite in load_suites(registry)}
+    models = load_catalogue(registry.catalogue_paths()).models
+    return {model.name: (model, suites[model.roles[0]]) for model in models if model.tier == "embedded"}
+
+
+@cache
+def recorded(name: str, dtype: str, precision: str) -> tuple[store.Part, store.Part]:
+    """The shipped reference and yardstick of an embedded model."""
+    model, suite = embedded()[name]
+    parts = store.shipped(model.folder, store.identify(suite, model.folder, parameters(model), "any"))
+    reference = parts.load(compute.REFERENCE)
+    assert reference is not None, f"{model.folder} ships no reference for these inputs; run tools/compute_references.py"
+    yardstick = parts.yardstick(compute.part_name(dtype, precision), reference)
+    assert yardstick is not None
+    return reference, yardstick
+
+
+def bench(
+    name: str, dtype: str = "bfloat16", precision: str = "eager", alter: Alter = lambda name, found: found
+) -> Bench:
+    """A bench whose engine answers with the yardstick's observations, changed by `alter(name, observation)`."""
+    model, suite = embedded()[name]
+    reference, yardstick = recorded(name, dtype, precision)
+    ran = Effective(dtype=dtype, attention="eager", kernels={"aten::_softmax": 8}, layers=4, forwards=2)
+
+    def answer(asked: str) -> Observation:
+        recorded_as = _STANDS_FOR.get(asked, asked)
+        honest = yardstick.get(recorded_as, reference[recorded_as])
+        found: Observation = alter(asked, replace(honest, effective=ran))
+        return found
+
+    return Bench(
+        observed=Answers(answer),
+        reference=Answers(reference.__getitem__),
+        yardstick=Answers(yardstick.__getitem__),
+        inputs=suite.inputs(),
+        dtype=dtype,
+        precision=precision,
+        attention="eager",
+        kernels=["aten::_softmax"],
+        tokenizer=Tokenizer(model.folder),
+        parameters=parameters(model),
+    )
+
+
+def outcomes(name: str, bench: Bench) -> dict[str, Outcome]:
+    """Every promise of the model's suite, by test name."""
+    suite = embedded()[name][1]
+    found = {}
+    for test in suite.promises():
+        case = suite(test)
+        case.bench = bench
+        recorder = Recorder()
+        case.run(recorder)
+        found[test] = outcome_of(recorder.error)
+    return found

@@ -1,0 +1,241 @@
+"""The journal keeps everything that was finished, whatever ended the run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded import header, result
+
+from conformance.results.journal import Journal, JournalError, read_journal
+from conformance.results.output import OutputError, write_atomically
+from conformance.verdict import Verdict
+
+FIRST = result(test="test_first")
+SECOND = result(Verdict.FAIL, test="test_second")
+HEADER = header([FIRST, SECOND])
+
+
+def _record(folder: Path) -> bytes:
+    with Journal.create(folder, HEADER) as journal:
+        journal.started(FIRST.id)
+        journal.finished(FIRST)
+        journal.sync(FIRST.target.id)
+        journal.started(SECOND.id)
+        journal.finished(SECOND)
+    return (folder / "journal.jsonl").read_bytes()
+
+
+def test_a_journal_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    _record(tmp_path)
+    content = read_journal(tmp_path)
+    assert content.header == HEADER
+    assert content.results == (FIRST, SECOND)
+    assert content.synced == (FIRST.target.id,)
+    assert (content.in_flight, content.torn) == ((), False)
+
+
+def test_a_case_without_a_verdict_was_in_flight(tmp_path: Path) -> None:
+    with Journal.create(tmp_path, HEADER) as journal:
+        journal.started(FIRST.id)
+        journal.finished(FIRST)
+        journal.started(SECOND.id)
+    assert read_journal(tmp_path).in_flight == (SECOND.id,)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return _record(tmp_path_factory.mktemp("whole"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_journal_cut_anywhere_gives_back_every_whole_line(
+    whole: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    lines = whole.splitlines(keepends=True)
+    cut = data.draw(st.integers(len(lines[0]), len(whole)))
+    folder = tmp_path_factory.mktemp("cut")
+    (folder / "journal.jsonl").write_bytes(whole[:cut])
+    content = read_journal(folder)
+    kept = whole[:cut].count(b"\n")
+    assert content.torn == (not whole[:cut].endswith(b"\n"))
+    assert len(content.results) == sum(b'"finished"' in line for line in lines[:kept])
+
+
+def _broken(whole: bytes) -> Iterator[tuple[str, bytes, str]]:
+    lines = whole.splitlines(keepends=True)
+    yield "torn in the middle", b"".join([lines[0], lines[1][:9] + b"\n", *lines[2:]]), "line 2"
+    yield "torn last line with an end", whole[:-9] + b"\n", "line 6"
+    yield "no header", b"".join(lines[1:]), "line 1"
+    yield "header cut off", lines[0][:-5], "not even the run's header"
+    yield "empty", b"", "not even the run's header"
+    yield "two headers", lines[0] + lines[0], "line 2"
+    yield "a second verdict", whole + lines[-1], "second verdict"
+    yield "launched after its verdict", whole + lines[-2], "launched again"
+    yield "unknown kind", whole + b'{"kind": "paused"}\n', "'paused'"
+    yield "no kind", whole + b'{"id": "x"}\n', "'kind'"
+    yield "not an object", whole + b"[1]\n", "'kind'"
+    yield "no id", whole + b'{"kind": "started"}\n', "without 'id'"
+    yield "no result", whole + b'{"kind": "finished", "result": {"id": "x"}}\n', "missing"
+    yield "a header with a word too many", lines[0][:-2] + b', "more": 1}\n', "exactly"
+    yield "a header of the wrong type", lines[0].replace(b'"backend": "cpu"', b'"backend": 7'), "backend is 7"
+
+
+def test_every_other_damage_is_refused_with_its_line(whole: bytes, tmp_path: Path) -> None:
+    for name, data, said in _broken(whole):
+        (tmp_path / "journal.jsonl").write_bytes(data)
+        with pytest.raises(JournalError) as caught:
+            read_journal(tmp_path)
+        assert said in str(caught.value), name
+
+
+def test_a_missing_journal_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"journal\.jsonl"):
+        read_journal(tmp_path)
+
+
+def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
+    before = _record(tmp_path)
+    with pytest.raises(OutputError, match="holds another run"):
+        Journal.create(tmp_path, HEADER)
+    assert (tmp_path / "journal.jsonl").read_bytes() == before
+
+
+def test_replacing_a_run_removes_what_was_derived_from_it_and_nothing_else(tmp_path: Path) -> None:
+    _record(tmp_path)
+    (tmp_path / "rows").mkdir()
+    for name in ("results.json", "junit.xml", "rows/0.safetensors", "notes.txt"):
+        (tmp_path / name).write_text("of the first run")
+    Journal.create(tmp_path, HEADER, replace=True).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.jsonl", "notes.txt"]
+    assert read_journal(tmp_path).results == ()
+
+
+def test_every_line_is_redacted_before_it_is_written(tmp_path: Path) -> None:
+    def redact(value: object) -> object:
+        return json.loads(json.dumps(value).replace("a processor", "<device>"))
+
+    Journal.create(tmp_path, HEADER, redact=redact).close()
+    assert b"a processor" not in (tmp_path / "journal.jsonl").read_bytes()
+
+
+WRITER = """
+    import os, signal, sys
+    sys.path[:0] = {path!r}
+    from recorded import header, result
+    from conformance.results.journal import Journal
+    from conformance.results.output import OutputError
+    results = [result(test=f"test_{{i}}", message="x" * 500) for i in range(200)]
+"""
+
+
+def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    here = Path(__file__).parent
+    program = textwrap.dedent(WRITER).format(path=[str(here), str(here.parent)]) + textwrap.dedent(script)
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_after_kill_9_everything_finished_is_there(tmp_path: Path) -> None:
+    done = _run(
+        """
+        journal = Journal.create(sys.argv[1], header(results))
+        for one in results[:3]:
+            journal.started(one.id)
+            journal.finished(one)
+        journal.started(results[3].id)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        str(tmp_path),
+    )
+    assert done.returncode == -signal.SIGKILL
+    content = read_journal(tmp_path)
+    assert [one.test for one in content.results] == ["test_0", "test_1", "test_2"]
+    assert len(content.in_flight) == 1
+
+
+def test_a_file_that_may_not_grow_ends_in_a_sentence_and_a_readable_journal(tmp_path: Path) -> None:
+    # A file size limit is the one way without privileges to a real write that stops in the middle of a line.
+    done = _run(
+        """
+        import resource
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        journal = Journal.create(sys.argv[1], header(results))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        try:
+            for count, one in enumerate(results):
+                journal.finished(one)
+        except OutputError as error:
+            print(count, error)
+        try:
+            journal.finished(one)
+        except OutputError as error:
+            print(error)
+        """,
+        str(tmp_path),
+    )
+    first, second = done.stdout.splitlines()
+    count, _, sentence = first.partition(" ")
+    assert sentence.startswith(f"cannot write {tmp_path / 'journal.jsonl'}: the file may not grow")
+    assert "could not be written before" in second
+    content = read_journal(tmp_path)
+    assert len(content.results) == int(count) > 5
+    assert not content.torn
+
+
+def test_a_full_disk_is_named_and_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.create(tmp_path, HEADER)
+    journal.finished(FIRST)
+    real = os.write
+    calls = []
+
+    def full(descriptor: int, data: bytes) -> int:
+        calls.append(data)
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, bytes(data)[:50])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OutputError, match="the disk is full; free space"):
+        journal.finished(SECOND)
+    journal.close()
+    assert read_journal(tmp_path).results == (FIRST,)
+    assert not read_journal(tmp_path).torn
+
+
+def test_an_output_that_is_no_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OutputError, match="give --output a") as caught:
+            Journal.create(output, HEADER)
+        assert str(tmp_path / "file") in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="permission is denied"):
+        Journal.create(tmp_path, HEADER)
+
+
+def test_a_failed_write_leaves_the_old_file_whole_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.json"
+    write_atomically(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match=r"results\.json: the disk is full"):
+        write_atomically(path, b"new")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("results.json", b"old")]
