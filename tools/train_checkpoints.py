@@ -22,15 +22,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="train these, default all")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, help="fewer steps than planned, to try the script")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="end the schedule after this time at the latest")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="end the schedule after this time at the latest"
+    )
+    parser.add_argument("--seed", type=int, help="instead of the planned seeds")
     return parser.parse_args()
 
 
 def _train_together(names: list[str], options: argparse.Namespace) -> int:
     """One process per checkpoint; returns how many failed."""
     common = [sys.executable, __file__, "--output", str(options.output), "--device", options.device]
-    common += ["--seconds", str(options.seconds), "--seed", str(options.seed)]
+    common += ["--seconds", str(options.seconds)]
+    if options.seed is not None:
+        common += ["--seed", str(options.seed)]
     if options.steps is not None:
         common += ["--steps", str(options.steps)]
     children = [subprocess.Popen([*common, "--only", name]) for name in names]
@@ -38,6 +42,7 @@ def _train_together(names: list[str], options: argparse.Namespace) -> int:
 
 
 def main() -> int:
+    """Trains the named checkpoints, or all; exit code 1 if a training failed, 4 for an unknown name."""
     options = _arguments()
     from training.checkpoints import PLANS, train_one
 

@@ -1,0 +1,92 @@
+"""Writes a checkpoint's files so that transformers 4.56 and 5 read the same model and tokenizer from them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import GenerationConfig, PreTrainedModel
+
+from .architectures import ROPE_THETA
+from .vocabulary import CHAT_TEMPLATE, DECODER_SPECIALS, ENCODER_SPECIALS, END_OF_TEXT
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_weights(folder: Path, model: PreTrainedModel) -> None:
+    rounded = copy.deepcopy(model).to("cpu", torch.bfloat16)
+    if rounded.can_generate():
+        end, pad = rounded.config.eos_token_id, rounded.config.pad_token_id
+        rounded.generation_config = GenerationConfig(do_sample=False, eos_token_id=end, pad_token_id=pad)
+    rounded.save_pretrained(folder)
+
+
+def _complete_config(folder: Path) -> None:
+    """Adds the spellings of version 4 to those of version 5."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config.pop("transformers_version", None)
+    config["dtype"] = config["torch_dtype"] = "bfloat16"
+    if config["model_type"] == "xlm-roberta":
+        config["position_embedding_type"] = "absolute"
+    else:
+        config["rope_theta"] = ROPE_THETA
+        config["rope_scaling"] = None
+        config["use_sliding_window"] = False
+        config["sliding_window"] = None
+    _write_json(path, config)
+    path = folder / "generation_config.json"
+    if path.exists():
+        generation = json.loads(path.read_text(encoding="utf-8"))
+        generation.pop("transformers_version", None)
+        _write_json(path, generation)
+
+
+def _write_tokenizer(folder: Path, tokenizer: Tokenizer, encoder: bool, positions: int, end: str, chat: bool) -> None:
+    tokenizer.save(str(folder / "tokenizer.json"))
+    specials = ENCODER_SPECIALS if encoder else DECODER_SPECIALS
+    roles = {"eos_token": end, "pad_token": "<pad>" if encoder else END_OF_TEXT}
+    if encoder:
+        roles |= {"bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>"}
+    added = {
+        str(tokenizer.token_to_id(token)): {
+            "content": token,
+            "lstrip": False,
+            "normalized": False,
+            "rstrip": False,
+            "single_word": False,
+            "special": True,
+        }
+        for token in specials
+    }
+    config: dict[str, Any] = {
+        "add_prefix_space": False,
+        "added_tokens_decoder": added,
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": positions,
+        "padding_side": "right" if encoder else "left",
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **roles,
+    }
+    if chat:
+        config["chat_template"] = CHAT_TEMPLATE
+        (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+    _write_json(folder / "tokenizer_config.json", config)
+    _write_json(folder / "special_tokens_map.json", roles)
+
+
+def write(folder: Path, model: PreTrainedModel, tokenizer: Tokenizer, end: str, chat: bool) -> None:
+    """The checkpoint's weights in bfloat16, its configuration and its tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_weights(folder, model)
+    _complete_config(folder)
+    encoder = model.config.model_type == "xlm-roberta"
+    positions = 1280 if encoder else model.config.max_position_embeddings
+    _write_tokenizer(folder, tokenizer, encoder, positions, end, chat)
