@@ -7,7 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-HASHED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+HASHED = (
+    "*.safetensors",
+    "*.model",
+    "config.json",
+    "generation_config.json",
+    "*tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges.txt",
+    "*processor*.json",
+    "chat_template*",
+)
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
 

@@ -6,121 +6,153 @@ beyond the module come from CONFORMANCE_ARGUMENTS, written as on the command lin
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
+import sys
 import unittest
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conformance.execution.group import Group
+    from conformance.cli.arguments import Inputs
+    from conformance.execution.outcome import Outcome
     from conformance.execution.pools import Pools
     from conformance.execution.references import References
+    from conformance.execution.session import Session
+    from conformance.plan import Case, Plan
 
 LOAD_SECONDS, CASE_SECONDS = 600.0, 300.0
 BACKEND, ARGUMENTS = "CONFORMANCE_BACKEND", "CONFORMANCE_ARGUMENTS"
 
 
+class CaseError(Exception):
+    """A case did not come to a judgement: ERROR, CRASH, TIMEOUT or NOT_RUN, which the message says."""
+
+
 def load_tests(loader: unittest.TestLoader, standard: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
-    """The plan's cases of the classes in `standard`, as unittest tests (the protocol of that name)."""
-    paths = {f"{type(test).__module__}:{type(test).__qualname__}" for part in standard for test in _flat(part)}
+    """The plan's cases of the test methods in `standard`, as unittest tests (the protocol of that name).
+
+    Raises RuntimeError where no backend is named, and UsageError as the command line does.
+    """
+    tests = [(test, test.id().rpartition(".")[2]) for test in _flat(standard)]
+    methods = {(f"{type(test).__module__}:{type(test).__qualname__}", name) for test, name in tests}
     backend = os.environ.get(BACKEND)
     if not backend:
         raise RuntimeError(f"set {BACKEND} to the backend under test, e.g. {BACKEND}=cpu")
-    return _PlannedSuite(backend, paths)
+    return PlannedSuite(read(backend, os.environ.get(ARGUMENTS, "")), methods)
+
+
+def read(backend: str, arguments: str) -> Inputs:
+    """What the command line would read from these arguments."""
+    from conformance.cli.arguments import add_backend, add_selection, read_inputs
+    from conformance.cli.parser import Parser
+
+    parser = Parser(prog=f"{ARGUMENTS} of python -m unittest")
+    add_backend(parser)
+    add_selection(parser)
+    return read_inputs(parser.parse_args(["--backend", backend, *shlex.split(arguments)]))
 
 
 def _flat(part: Any) -> list[unittest.TestCase]:
     return [part] if isinstance(part, unittest.TestCase) else [test for inner in part for test in _flat(inner)]
 
 
-class _PlannedSuite(unittest.TestSuite):
-    """The cases of some suite classes; the workers live as long as it runs."""
+class PlannedCase(unittest.TestCase):
+    """One case of the plan. Its outcome comes from the session that the suite around it holds open."""
 
-    def __init__(self, backend: str, paths: set[str]) -> None:
-        from conformance.cli.arguments import add_backend, add_selection, read_inputs
-        from conformance.cli.parser import Parser
-        from conformance.execution.group import groups
-
-        parser = Parser(prog=f"{ARGUMENTS} of python -m unittest")
-        add_backend(parser)
-        add_selection(parser)
-        options: argparse.Namespace = parser.parse_args(
-            ["--backend", backend, *shlex.split(os.environ.get(ARGUMENTS, ""))]
-        )
-        self._inputs = read_inputs(options)
-        self._plan = self._inputs.plan()
-        self._groups = [group for group in groups(self._plan) if group.first.suite_path in paths]
-        self._classes = [_materialised(group, self) for group in self._groups]
-        super().__init__(kind(case.test) for kind in self._classes for case in kind.group.cases)
-        self.addTests(
-            _Decided(case.id, str(case.verdict), case.reason)
-            for case in self._plan.cases
-            if case.verdict is not None and case.suite_path in paths
-        )
-
-    def run(self, result: unittest.TestResult, debug: bool = False) -> unittest.TestResult:
-        """Run them."""
-        from conformance.execution.pools import Pools
-        from conformance.execution.references import References
-        from conformance.execution.run import complete_facts
-
-        with Pools() as pools:
-            facts = complete_facts(self._inputs.plan, self._inputs.facts, self._inputs.engines, pools, LOAD_SECONDS)
-            self.facts: Mapping[str, Any] = facts
-            self.pools: Pools = pools
-            self.references: References = References(pools, str(facts.get("isa", "")), LOAD_SECONDS, print)
-            return super().run(result, debug)
-
-    def engine_class(self, group: Group) -> str:
-        """ "module:Class" of the group's engine."""
-        return self._inputs.engines[group.first.effective_target.engine]
-
-    @property
-    def device(self) -> str:
-        """The plan's torch device type."""
-        return self._plan.device
-
-
-def _materialised(group: Group, owner: _PlannedSuite) -> Any:
-    """The suite's class, bound to one target and model; its class fixtures open and close the session."""
-    from conformance.execution.session import Session
-
-    base, case = group.suite(), group.first
-    ids = {each.test: each.id for each in group.cases}
-
-    def set_up_class(cls: Any) -> None:
-        device = owner.facts.get("device", {})
-        if device.get("available") is False:
-            raise unittest.SkipTest(f"ENVIRONMENT: {device.get('reason')}")
-        cls.session = Session(group, owner.device, owner.engine_class(group), owner.pools, LOAD_SECONDS, CASE_SECONDS)
-        cls.addClassCleanup(cls.session.__exit__, None, None, None)
-        cls.bench = cls.session.bench(owner.references)
-
-    def set_up(self: Any) -> None:
-        base.setUp(self)
-        self.session.prepare()
-
-    def name(self: Any) -> str:
-        return ids[self._testMethodName]
-
-    members = {"setUpClass": classmethod(set_up_class), "setUp": set_up, "id": name, "__str__": name, "group": group}
-    return type(
-        f"{base.__name__}[{case.target.id}][{case.model.name}]", (base,), {"__module__": base.__module__, **members}
-    )
-
-
-class _Decided(unittest.TestCase):
-    """A case whose verdict the plan already knows."""
-
-    def __init__(self, case_id: str, verdict: str, reason: str) -> None:
+    def __init__(self, case: Case) -> None:
         super().__init__("runTest")
-        self._id, self._verdict, self._reason = case_id, verdict, reason
+        self.case = case
+        self.attempt: Callable[[], Outcome] | None = None
 
     def id(self) -> str:
-        return self._id
+        return self.case.id
+
+    def __str__(self) -> str:
+        return self.case.id
+
+    def shortDescription(self) -> str:
+        return self.case.statement
 
     def runTest(self) -> None:
-        """Say why it is not run."""
-        self.skipTest(f"{self._verdict}: {self._reason}")
+        """Turn the outcome into what unittest reports."""
+        if self.attempt is None:
+            raise RuntimeError(f"{self.case.id} runs only in the suite that planned it")
+        outcome = self.attempt()
+        said = f"{outcome.verdict}: {outcome.message or outcome.reason}"
+        if outcome.verdict.junit == "failure":
+            raise self.failureException(said)
+        if outcome.verdict.junit == "error":
+            raise CaseError(said)
+        if outcome.verdict.junit == "skipped":
+            self.skipTest(said)
+
+
+class PlannedSuite(unittest.TestSuite):
+    """The plan's cases of some test methods ("module:Class", name); the workers live as long as it runs."""
+
+    def __init__(self, inputs: Inputs, methods: Collection[tuple[str, str]]) -> None:
+        from conformance.cli.run import check_folders
+
+        self._inputs = inputs
+        self._methods = methods
+        plan = inputs.plan()
+        check_folders(plan)
+        super().__init__(PlannedCase(case) for case in plan.cases if self._takes(case))
+
+    def run(self, result: unittest.TestResult, debug: bool = False) -> unittest.TestResult:
+        """Run them, in the order of the plan, a loaded model's cases together."""
+        from conformance.execution.pools import Pools
+        from conformance.execution.run import complete_facts, owned_device
+
+        tests = {test.case.id: test for test in self if isinstance(test, PlannedCase)}
+        if not tests:
+            return result
+        inputs = self._inputs
+        with Pools() as pools:
+            facts = complete_facts(inputs.plan, inputs.facts, inputs.engines, pools, LOAD_SECONDS)
+            plan = inputs.plan(facts)
+            with owned_device(plan, _note):
+                for case, attempt in self._attempts(plan, pools, str(facts.get("isa", ""))):
+                    if result.shouldStop:
+                        break
+                    tests[case.id].attempt = attempt
+                    tests[case.id].run(result)
+        return result
+
+    def _takes(self, case: Case) -> bool:
+        return (case.suite_path, case.test) in self._methods
+
+    def _attempts(self, plan: Plan, pools: Pools, isa: str) -> Iterator[tuple[Case, Callable[[], Outcome]]]:
+        """Every case with what runs it; a group's session is open while its cases are given out."""
+        from conformance.codec import ProtocolError
+        from conformance.execution.errors import ExecutionError
+        from conformance.execution.group import groups
+        from conformance.execution.outcome import Outcome
+        from conformance.execution.references import References
+        from conformance.execution.session import Session
+
+        for case in plan.cases:
+            if case.verdict is not None and self._takes(case):
+                yield case, partial(Outcome, case.verdict, case.reason)
+        references = References(pools, isa, LOAD_SECONDS, _note)
+        for group in groups(plan):
+            cases = [case for case in group.cases if self._takes(case)]
+            if not cases:
+                continue
+            engine = self._inputs.engines[group.first.effective_target.engine]
+            try:
+                with Session(group, plan.device, engine, pools, LOAD_SECONDS, CASE_SECONDS) as session:
+                    for case in cases:
+                        yield case, partial(_outcome, session, case.test, references)
+            except (ExecutionError, ProtocolError) as error:
+                _note(f"{group.first.effective_target} {group.first.model.name}: the worker did not end well: {error}")
+
+
+def _outcome(session: Session, test: str, references: References) -> Outcome:
+    return session.attempt(test, references).outcome
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -62,6 +62,12 @@ def load_suites(registry: Registry) -> tuple[Suite, ...]:
     return tuple(suites)
 
 
+def resolve(path: str) -> Any:
+    """The class that a suite's path ("module:Class") names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def suite_classes(module: ModuleType) -> list[type[unittest.TestCase]]:
     """The test classes with a role that `module` itself defines, in its order; a base class leaves its role empty."""
     return [

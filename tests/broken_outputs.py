@@ -1,4 +1,4 @@
-"""Broken outputs: each takes an honest observation and breaks it as a faulty engine would. None where it cannot."""
+"""Broken outputs: each takes an honest observation of one of its kinds and breaks it as a faulty engine would."""
 
 from __future__ import annotations
 
@@ -18,30 +18,26 @@ from conformance.runner import (
     Vectors,
 )
 
-Break = Callable[[Any], "Observation | None"]
+Break = Callable[[Any], Observation]
 
 
-def no_tokens(found: Observation) -> Observation | None:
-    if not isinstance(found, Generations):
-        return None
+def no_tokens(found: Any) -> Observation:
     return _shortened(found, 0)
 
 
-def stops_after_a_third_of_the_tokens(found: Observation) -> Observation | None:
-    if not isinstance(found, Generations):
-        return None
+def stops_after_a_third_of_the_tokens(found: Any) -> Observation:
     return _shortened(found, found.logprobs.shape[1] // 3)
 
 
-def answers_one_prompt_in_three(found: Observation) -> Observation:
+def answers_one_prompt_in_three(found: Any) -> Observation:
     return _first(found, max(1, len(found.prompt_token_ids) // 3))
 
 
-def empty_batch(found: Observation) -> Observation:
+def empty_batch(found: Any) -> Observation:
     return _first(found, 0)
 
 
-def all_numbers_nan(found: Observation) -> Observation:
+def all_numbers_nan(found: Any) -> Observation:
     if isinstance(found, Generations):
         return replace(
             found, logprobs=np.full_like(found.logprobs, np.nan), top_logprobs=np.full_like(found.top_logprobs, np.nan)
@@ -49,60 +45,48 @@ def all_numbers_nan(found: Observation) -> Observation:
     return _with(found, np.full_like(_values(found), np.nan))
 
 
-def logprobs_off_by_100(found: Observation) -> Observation | None:
+def logprobs_off_by_100(found: Any) -> Observation:
     if isinstance(found, Generations):
         return replace(found, logprobs=found.logprobs + 100, top_logprobs=found.top_logprobs + 100)
-    return _with(found, _values(found) - 100) if isinstance(found, (ForcedLogprobs, TokenLogprobs)) else None
+    return _with(found, _values(found) - 100)
 
 
-def garbage_after_the_first_divergence(found: Observation) -> Observation | None:
-    if not isinstance(found, Generations):
-        return None
+def garbage_after_the_first_divergence(found: Any) -> Observation:
     garbage = [tuple(ids[:5]) + tuple(token + 1 for token in ids[5:]) for ids in found.token_ids]
     return replace(found, token_ids=tuple(garbage))
 
 
-def text_that_does_not_match_its_ids(found: Observation) -> Observation | None:
-    if not isinstance(found, Generations):
-        return None
+def text_that_does_not_match_its_ids(found: Any) -> Observation:
     return replace(found, texts=(*found.texts[1:], found.texts[0]))
 
 
-def chosen_token_outside_the_top_k(found: Observation) -> Observation | None:
-    if not isinstance(found, Generations):
-        return None
+def chosen_token_outside_the_top_k(found: Any) -> Observation:
     other = found.top_ids.copy()
     other[:, 3] = other[:, 3] + 7
     return replace(found, top_ids=other)
 
 
-def values_swapped_between_tokens(found: Observation) -> Observation | None:
-    if isinstance(found, (ForcedLogprobs, TokenLogprobs)):
-        values = _values(found).copy()
-        values[..., [0, 1]] = values[..., [1, 0]]
-        if isinstance(found, ForcedLogprobs):
-            values[..., [5, 50]] = values[..., [50, 5]]
-        return _with(found, values)
-    return None
+def values_swapped_between_tokens(found: Any) -> Observation:
+    values = _values(found).copy()
+    values[..., [0, 1]] = values[..., [1, 0]]
+    if values.shape[-1] > 50:
+        values[..., [5, 50]] = values[..., [50, 5]]
+    return _with(found, values)
 
 
-def logprobs_of_the_neighbouring_position(found: Observation) -> Observation | None:
-    return _with(found, np.roll(_values(found), 1, axis=1)) if isinstance(found, ForcedLogprobs) else None
+def logprobs_of_the_neighbouring_position(found: Any) -> Observation:
+    return _with(found, np.roll(_values(found), 1, axis=1))
 
 
-def one_vector_for_all(found: Observation) -> Observation | None:
-    if not isinstance(found, Vectors):
-        return None
+def one_vector_for_all(found: Any) -> Observation:
     return _with(found, np.repeat(_values(found)[:1], len(found.prompt_token_ids), axis=0))
 
 
-def scaled_by_two(found: Observation) -> Observation | None:
-    return _with(found, _values(found) * 2) if isinstance(found, Vectors) else None
+def scaled_by_two(found: Any) -> Observation:
+    return _with(found, _values(found) * 2)
 
 
-def two_documents_swapped(found: Observation) -> Observation | None:
-    if not isinstance(found, (Scalars, TokenLogprobs)):
-        return None
+def two_documents_swapped(found: Any) -> Observation:
     values = _values(found).copy()
     score = values if values.ndim == 1 else values[:, 0] - values[:, 1]
     best, worst = int(score[:4].argmax()), int(score[:4].argmin())
@@ -110,37 +94,60 @@ def two_documents_swapped(found: Observation) -> Observation | None:
     return _with(found, values)
 
 
-def yes_and_no_swapped(found: Observation) -> Observation | None:
-    return _with(found, _values(found)[:, ::-1].copy()) if isinstance(found, TokenLogprobs) else None
+def yes_and_no_swapped(found: Any) -> Observation:
+    return _with(found, _values(found)[:, ::-1].copy())
 
 
-def class_labels_permuted(found: Observation) -> Observation | None:
-    return _with(found, np.roll(_values(found), 1, axis=1)) if isinstance(found, ClassLogits) else None
+def class_labels_permuted(found: Any) -> Observation:
+    return _with(found, np.roll(_values(found), 1, axis=1))
 
 
-def constant_added_to_every_score(found: Observation) -> Observation | None:
-    return _with(found, _values(found) + 0.5) if isinstance(found, (Scalars, ClassLogits)) else None
+def constant_added_to_every_score(found: Any) -> Observation:
+    return _with(found, _values(found) + 0.5)
 
 
-ALL: tuple[Break, ...] = (
-    no_tokens,
-    stops_after_a_third_of_the_tokens,
-    answers_one_prompt_in_three,
-    empty_batch,
-    all_numbers_nan,
-    logprobs_off_by_100,
-    garbage_after_the_first_divergence,
-    text_that_does_not_match_its_ids,
-    chosen_token_outside_the_top_k,
-    values_swapped_between_tokens,
-    logprobs_of_the_neighbouring_position,
-    one_vector_for_all,
-    scaled_by_two,
-    two_documents_swapped,
-    yes_and_no_swapped,
-    class_labels_permuted,
-    constant_added_to_every_score,
+_ANY: tuple[type[Observation], ...] = (
+    Vectors,
+    Scalars,
+    ClassLogits,
+    TokenLogprobs,
+    ForcedLogprobs,
+    Generations,
 )
+
+ALL: dict[Break, tuple[type[Observation], ...]] = {
+    no_tokens: (Generations,),
+    stops_after_a_third_of_the_tokens: (Generations,),
+    answers_one_prompt_in_three: _ANY,
+    empty_batch: _ANY,
+    all_numbers_nan: _ANY,
+    logprobs_off_by_100: (
+        Generations,
+        ForcedLogprobs,
+        TokenLogprobs,
+    ),
+    garbage_after_the_first_divergence: (Generations,),
+    text_that_does_not_match_its_ids: (Generations,),
+    chosen_token_outside_the_top_k: (Generations,),
+    values_swapped_between_tokens: (
+        ForcedLogprobs,
+        TokenLogprobs,
+    ),
+    logprobs_of_the_neighbouring_position: (ForcedLogprobs,),
+    one_vector_for_all: (Vectors,),
+    scaled_by_two: (Vectors,),
+    two_documents_swapped: (
+        Scalars,
+        TokenLogprobs,
+    ),
+    yes_and_no_swapped: (TokenLogprobs,),
+    class_labels_permuted: (ClassLogits,),
+    constant_added_to_every_score: (
+        Scalars,
+        ClassLogits,
+    ),
+}
+"""Every break with the kinds of observation that it applies to."""
 
 
 def _values(found: Any) -> Any:

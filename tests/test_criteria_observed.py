@@ -200,7 +200,7 @@ def test_prompts_cut_alike_pass_and_others_fail() -> None:
     assert cut(PROMPTS).verdict is Verdict.PASS
     late = cut((*PROMPTS[:2], (6, 7, 8, 9, 10)))
     assert late.verdict is Verdict.FAIL
-    assert "longest prompt, in tokens is 5 (prompt 2), but must be at most 4" in late.message
+    assert "tokens beyond the limit is 1 (prompt 2), but must be at most 0" in late.message
     assert cut((*PROMPTS[:2], (6, 7, 8))).verdict is Verdict.FAIL
     assert cut((*PROMPTS[:2], (7, 8, 9, 10))).verdict is Verdict.FAIL
     assert cut(PROMPTS[:2]).verdict is Verdict.FAIL

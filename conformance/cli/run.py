@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conformance.cli import INTERNAL_ERROR, NOTHING_EXECUTED, USAGE
 from conformance.cli.arguments import add_backend, add_selection, read_inputs
 from conformance.names import UsageError
+
+if TYPE_CHECKING:
+    from conformance.plan import Plan
 
 LOAD_SECONDS, CASE_SECONDS = 600.0, 300.0
 
@@ -44,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
             print(f"conformance: no model plays the role of the suite {name}", file=sys.stderr)
         print("conformance: the selection leaves no case; `list` shows what there is", file=sys.stderr)
         return NOTHING_EXECUTED
-    _check_folders({case.model.folder for case in plan.cases if case.model.tier == "local"})
+    check_folders(plan)
     # Only now what needs numpy: a mistyped name is answered at once.
     from conformance.cli.explain import reproduction
     from conformance.execution.run import RunRequest, run
@@ -68,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
         case_seconds=options.deadline,
     )
     stream = sys.stderr if options.json else sys.stdout
-    with _terminable(), Console(stream) as console:
+    with _interruptible(), Console(stream) as console:
         try:
             document: dict[str, Any] = run(request, console)
         except OutputError as error:
@@ -80,11 +84,12 @@ def main(options: argparse.Namespace) -> int:
     return int(document["run"]["exit_code"])
 
 
-def _check_folders(folders: set[Path]) -> None:
+def check_folders(plan: Plan) -> None:
+    """Raise UsageError, with every fault, where a model folder of the user's cannot be loaded safely."""
     from conformance.checkpoint import CheckpointError, check
 
     faults: list[str] = []
-    for folder in sorted(folders):
+    for folder in sorted({case.model.folder for case in plan.cases if case.model.tier == "local"}):
         try:
             check(folder)
         except CheckpointError as error:
@@ -94,17 +99,25 @@ def _check_folders(folders: set[Path]) -> None:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: what was measured is written."""
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: what was measured is written. A second signal does not stop the writing."""
+    numbers = itertools.count(1)  # taken in one step: a signal may come in the midst of another's handler
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        if next(numbers) != 2:  # the third is from somebody who has waited long enough
+            raise KeyboardInterrupt
 
-    former = signal.signal(signal.SIGTERM, interrupt)
+    former = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A signal may wake another thread (numpy has some), or come just before a wait begins: Python notes it, and the
+    # wait for a worker goes on. The timer breaks every wait once a second, for what was noted to be heeded.
+    former[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def _positive(text: str) -> float:

@@ -12,7 +12,7 @@ from conformance.criteria.arrays import Float64, Triple, as_float64, not_finite,
 from conformance.criteria.finding import Decides, Measure, conclude, refuse
 from conformance.criteria.limits import limits
 from conformance.criteria.measures import pooled_measures
-from conformance.criteria.ratio import errors, pick, pooled, relative_allowance, widened
+from conformance.criteria.ratio import Errors, eps, errors, pick, pooled, relative_allowance, widened
 from conformance.criteria.score import rounding_gap
 from conformance.judgement import Figure, Judgement
 
@@ -45,7 +45,7 @@ def agrees(*, x: ArrayLike, r: ArrayLike, e: ArrayLike, dtype: str, precision: s
     found = errors(t, dtype)
     reference, engine, yardstick = (_log_softmax(values) for values in (t.r, t.x, t.e))
     judged = pooled_measures(found, pooled_limit, precision, widened_to=start)
-    judged.append(_single(t, dtype))
+    judged.append(_single(found))
     judged += divergence.ratio_measure(
         float(divergence.terms(reference, engine).sum()),
         float(divergence.terms(reference, yardstick).sum()),
@@ -55,6 +55,33 @@ def agrees(*, x: ArrayLike, r: ArrayLike, e: ArrayLike, dtype: str, precision: s
         samples=limit.divergence_samples,
         share=(classes - 1) * limit.independent_share.value,
     )
+    return conclude(name, compared, [*judged, power], rows=t.rows)
+
+
+def offsets_agree(*, x: ArrayLike, r: ArrayLike, e: ArrayLike, dtype: str, precision: str = "ieee") -> Judgement:
+    """The mean over classes of a prompt's logits, which no probability shows but a raw logit does: x, r, e [n, K].
+
+    One scalar a prompt, so limits, and the 128 prompts below which it is UNDERPOWERED, are those of scores. It may be
+    near 0, so relative errors are relative to the rms of the prompt's logits.
+    ValueError where r, e, `dtype` or `precision` are at fault.
+    """
+    name = "classes.offsets_agree"
+    limit = limits().score
+    pooled_limit = pick(dtype, limit.pooled_16bit, limits().ratio.pooled_float32)
+    t = triple(x, r, e, _AXES)
+    if isinstance(t, str):
+        return refuse(name, f"class logits: {t}")
+    count = len(t.r)
+    compared = f"offsets of the logits of {count} prompts, {dtype}"
+    power = Measure(Figure("offsets", count, limit.samples.value, "min", limit.samples.provenance), Decides.POWER)
+    start = widened(pooled_limit.value, count)
+    if start is None:
+        return conclude(name, compared, [power], rows=t.rows, doubts=["too few offsets for any ratio"])
+    found = errors(Triple(*(values.mean(axis=1, keepdims=True) for values in (t.x, t.r, t.e))), dtype)
+    size = np.sqrt(np.square(t.r).mean(axis=1))
+    floor = limits().ratio.floor_eps.value * eps(dtype) * size / np.sqrt(t.r.shape[1])
+    found = Errors(dtype, found.engine, np.maximum(found.allowed, floor), size)
+    judged = [*pooled_measures(found, pooled_limit, precision, widened_to=start), _single(found)]
     return conclude(name, compared, [*judged, power], rows=t.rows)
 
 
@@ -138,17 +165,17 @@ def _centred(x: ArrayLike, r: ArrayLike, e: ArrayLike) -> Triple | str:
     return Triple(*(values - values.mean(axis=1, keepdims=True) for values in (t.x, t.r, t.e)))
 
 
-def _single(t: Triple, dtype: str) -> Measure:
+def _single(found: Errors) -> Measure:
     """The worst prompt's error in units of the yardstick's rms over prompts: one prompt has too few logits alone."""
     limit = limits().score
-    found = errors(t, dtype)
     sigma = float(np.sqrt(np.square(found.allowed).mean()))
     index = int(np.argmax(found.engine))
     scale = sigma or 1.0  # zero only where r is zero throughout, and then so is the limit
+    size = float(np.sqrt(np.square(found.reference).mean()))
     allowed = max(
         limit.single_sigma.value * sigma,
         limit.single_over_yardstick.value * float(found.allowed.max()),
-        limit.single_sigma.value * relative_allowance(dtype, float(np.sqrt(np.square(found.reference).mean()))),
+        limit.single_sigma.value * relative_allowance(found.dtype, size),
     )
     provenance = f"{limit.single_sigma.provenance}; {limit.single_over_yardstick.provenance}"
     value = float(found.engine[index]) / scale

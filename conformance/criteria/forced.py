@@ -70,15 +70,20 @@ def logprobs_agree(
     return conclude(name, compared, measures, rows=rows)
 
 
-def gap_noise(*, r: ArrayLike, e: ArrayLike, forced: ArrayLike) -> float:
-    """sigma_gap in nats: rms error, in yardstick e, of the gap between the reference's two best tokens.
+def sigma_gap(*, r: ArrayLike, e: ArrayLike, forced: ArrayLike | None = None) -> float:
+    """Rms error in nats, in yardstick e, of the gap between the reference's two best tokens.
 
-    r and e are [n, T, m] with the candidates' layout, `forced` [n, T]. ValueError where one of them is at fault.
+    r and e are [n, T, m] with the candidates' layout, `forced` [n, T]; without it every position counts that r has a
+    number and two different best tokens for (two equal logprobs in fp64 are one token twice: the filling behind a
+    short prompt). ValueError where one of them is at fault.
     """
-    counted, _ = _positions(forced, None, np.shape(r))
+    reference = np.asarray(r, dtype=np.float64)
+    if forced is None and reference.ndim == 3 and reference.shape[2] > 2:
+        forced = np.isfinite(reference).min(axis=2) & (reference[..., 1] != reference[..., 2])
+    counted, _ = _positions(np.zeros(0) if forced is None else forced, None, reference.shape)
     t = triple(e, r, e, _AXES, counted=counted)
     if isinstance(t, str):
-        raise ValueError(f"gap noise: {t}")
+        raise ValueError(f"sigma_gap: {t}")
     return _gap_noise(t, counted)
 
 

@@ -105,63 +105,104 @@ def divergence_is_a_tie(*, x: Generations, r: Generations, sigma_gap: float) -> 
     """Free-running: where the engine's tokens first differ from the reference's, the reference was near a tie.
 
     Its gap there, r(own token) - r(engine's token), may be 8 sigma_gap, with `sigma_gap` the yardstick's error of such
-    a gap in nats (`gap_noise`). A token outside the reference's top k counts as rated like the last of them. Ending
-    where the reference goes on, or going on where it ends, without such a tie is a fault; so is no token at all.
-    How many prompts diverged, and where, is data. UNDERPOWERED with fewer than 32 prompts.
+    a gap in nats (`tokens.sigma_gap`). A token outside the reference's top k counts as rated like the last of them.
+    Ending where the reference goes on, or going on where it ends, without such a tie is a fault; so is no token at
+    all. How many prompts diverged, and where, is data. UNDERPOWERED with fewer than 32 prompts.
     ValueError where r or `sigma_gap` are at fault.
     """
-    name = "tokens.divergence_is_a_tie"
+    return _ties("tokens.divergence_is_a_tie", x, r, sigma_gap, every=False)
+
+
+def every_divergence_is_a_tie(*, x: Generations, r: Generations, sigma_gap: float) -> Judgement:
+    """Re-anchored: every token of x was chosen after the reference's own text, so each must be its token or a tie.
+
+    As `divergence_is_a_tie`, but at every position, which is right only where x was set back on the reference's text
+    after each divergence. Only the token ids of x are read.
+    """
+    return _ties("tokens.every_divergence_is_a_tie", x, r, sigma_gap, every=True)
+
+
+def _ties(name: str, x: Generations, r: Generations, sigma_gap: float, *, every: bool) -> Judgement:
     limit = limits().tokens
     count = len(r.token_ids)
     wrong = generation_faults(r, count)
     if wrong or not (np.isfinite(sigma_gap) and sigma_gap >= 0):
         raise ValueError("; ".join(wrong) or f"sigma_gap={sigma_gap}, but must be finite and at least 0")
-    if len(x.token_ids) != count or count == 0:
+    if len(x.token_ids) != count:
         return refuse(name, f"the engine gave token ids for {len(x.token_ids)} prompts, the reference for {count}")
-    positions = first_divergences(x.token_ids, r.token_ids)
-    faults, gaps = [], np.full(count, np.nan)
-    for i, position in enumerate(positions):
-        if position is None:
-            continue
-        mine, theirs = x.token_ids[i], r.token_ids[i]
-        if position >= len(mine):
-            faults.append(f"prompt {i}: the engine ends after {len(mine)} of the reference's {len(theirs)} tokens")
-        elif position >= len(theirs):
-            faults.append(f"prompt {i}: the engine goes on after the reference's {len(theirs)} tokens")
-        else:
-            gaps[i] = _gap(r, i, position, mine[position])
-            if gaps[i] > limit.gap_sigma.value * sigma_gap:
+    allowed = limit.gap_sigma.value * sigma_gap
+    faults: list[str] = []
+    gaps: list[float] = []
+    first, compared = np.full(count, -1), 0
+    for i, (mine, theirs) in enumerate(zip(x.token_ids, r.token_ids, strict=True)):
+        positions = [t for t in range(min(len(mine), len(theirs))) if mine[t] != theirs[t]][: None if every else 1]
+        first[i] = positions[0] if positions else -1
+        compared += len(theirs) if every or not positions else positions[0] + 1
+        for t in positions:
+            gaps.append(_gap(r, i, t, mine[t]))
+            if gaps[-1] > allowed:
                 faults.append(
-                    f"prompt {i}, token {position}: the engine chose {mine[position]}, the reference "
-                    f"{theirs[position]}, which it rates {gaps[i]:.4g} nats higher: no tie"
+                    f"prompt {i}, token {t}: the engine chose {mine[t]}, the reference {theirs[t]}, "
+                    f"which it rates {gaps[-1]:.4g} nats higher: no tie"
                 )
-    where = [position for position in positions if position is not None]
-    greatest = float(np.nanmax(gaps)) if np.isfinite(gaps).any() else 0.0
+        if len(mine) < len(theirs) and (every or not positions):
+            faults.append(f"prompt {i}: the engine ends after {len(mine)} of the reference's {len(theirs)} tokens")
+        elif len(mine) > len(theirs) and (not positions or (every and positions[-1] != len(theirs) - 1)):
+            faults.append(f"prompt {i}: the engine goes on after the reference's {len(theirs)} tokens")
     provenance = f"{limit.gap_sigma.value:g} sigma_gap of {sigma_gap:.4g} nats; {limit.gap_sigma.provenance}"
+    greatest = Figure("greatest gap at a divergence, in nats", max(gaps, default=0.0), allowed, "max", provenance)
     measures = [
-        Measure(
-            Figure(
-                "greatest gap at a divergence, in nats", greatest, limit.gap_sigma.value * sigma_gap, "max", provenance
-            )
-        ),
+        Measure(greatest, Decides.EXACT),
         Measure(Figure("divergences that are no tie", len(faults), 0.0), Decides.EXACT),
-        Measure(Figure("prompts that diverged", len(where))),
-        Measure(
-            Figure(
-                "tokens compared",
-                sum(len(ids) if p is None else p for ids, p in zip(r.token_ids, positions, strict=True)),
-            )
-        ),
+        Measure(Figure("divergences", len(gaps))),
+        Measure(Figure("prompts that diverged", int((first >= 0).sum()))),
+        Measure(Figure("tokens compared", compared)),
         Measure(Figure("prompts", count, limit.prompts.value, "min", limit.prompts.provenance), Decides.POWER),
     ]
-    rows = {"divergence": np.array([-1 if p is None else p for p in positions]), "gap": gaps}
-    return conclude(name, f"{count} free-running generations", measures, rows=rows, faults=faults)
+    return conclude(name, f"tokens of {count} prompts", measures, rows={"divergence": first}, faults=faults)
 
 
 def _gap(r: Generations, i: int, position: int, token: int) -> float:
     ids, logprobs = r.top_ids[i, position].tolist(), r.top_logprobs[i, position]
     rated = logprobs[ids.index(token)] if token in ids else logprobs.min()
     return float(r.logprobs[i, position] - rated)
+
+
+def endings_agree(*, x: Generations, r: Generations) -> Judgement:
+    """Text that reaches the reference's end ends there: same length, same last token, same finish reason.
+
+    A prompt whose text differs before is no evidence about endings (`divergence_is_a_tie` judges it), unless its
+    difference is the end itself: a text that ends early. UNDERPOWERED where no text that reached its end stops there.
+    ValueError where r is at fault.
+    """
+    name = "tokens.endings_agree"
+    count = len(r.token_ids)
+    wrong = generation_faults(r, count)
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    if len(x.token_ids) != count or len(x.finish_reasons) != count:
+        given = f"token ids for {len(x.token_ids)} prompts and {len(x.finish_reasons)} finish reasons"
+        return refuse(name, f"the engine gave {given}; the reference has {count}")
+    faults, reached, stops = [], 0, 0
+    for i, position in enumerate(first_divergences(x.token_ids, r.token_ids)):
+        mine, theirs = x.token_ids[i], r.token_ids[i]
+        if position is not None and position < min(len(mine), len(theirs)) - 1:
+            continue
+        reached += 1
+        stops += r.finish_reasons[i] == "stop"
+        given, right = (
+            f"{len(ids)} tokens, the last {ids[-1] if ids else 'none'}, reason {reason!r}"
+            for ids, reason in ((mine, x.finish_reasons[i]), (theirs, r.finish_reasons[i]))
+        )
+        if given != right:
+            faults.append(f"prompt {i}: the engine's text has {given}; the reference's {right}")
+    measures = [
+        Measure(Figure("endings that differ", len(faults), 0.0), Decides.EXACT),
+        Measure(Figure("texts that reached their end", reached)),
+        Measure(Figure("of them, texts that stop", stops, 1.0, "min", "none stops, none checked"), Decides.POWER),
+    ]
+    rows = {"lengths": np.array([len(ids) for ids in x.token_ids], dtype=np.int64)}
+    return conclude(name, f"endings of {count} texts", measures, rows=rows, faults=faults)
 
 
 def texts_are_known(*, texts: Sequence[str], known: Sequence[str | None]) -> Judgement:

@@ -66,6 +66,30 @@ def _first_difference(prompt: int, mine: TokenIds, theirs: TokenIds) -> str:
     return f"prompt {prompt}, position {position}: {said}"
 
 
+def same_length_limit(observed: Observation, reference: Observation, *, limit: int | None) -> Judgement:
+    """Prompts longer than the model (`limit` tokens) are cut by the engine where the reference cuts them.
+
+    Judged on the prompts that the reference cut to the limit, and on no prompt being longer than it. UNDERPOWERED
+    where the model has no limit or no prompt reaches it.
+    """
+    name = "observed.same_length_limit"
+    mine, theirs = observed.prompt_token_ids, reference.prompt_token_ids
+    if len(mine) != len(theirs):
+        return refuse(name, f"token ids for {len(mine)} prompts of the engine and {len(theirs)} of the reference")
+    lengths = np.array([len(ids) for ids in mine], dtype=np.int64)
+    at_limit = [i for i, ids in enumerate(theirs) if limit is not None and len(ids) >= limit]
+    faults = [_first_difference(i, mine[i], theirs[i]) for i in at_limit if mine[i] != theirs[i]]
+    measures = [
+        Measure(Figure("prompts cut otherwise", len(faults), 0.0), Decides.EXACT),
+        Measure(Figure("prompts at the limit", len(at_limit), 1.0, "min", "none cut, none checked"), Decides.POWER),
+    ]
+    if limit is not None and len(mine):
+        beyond = Figure("tokens beyond the limit", max(0, int(lengths.max()) - limit), 0.0, "max", "the model's limit")
+        measures.append(Measure(beyond, Decides.EXACT, f"prompt {int(lengths.argmax())}"))
+    compared = f"lengths of {len(theirs)} prompts, the limit {'none' if limit is None else limit}"
+    return conclude(name, compared, measures, rows={"prompt_lengths": lengths}, faults=faults)
+
+
 def is_complete(observation: Observation, *, count: int) -> Judgement:
     """As many results as prompts in every field, consistent shapes, every number finite, nothing constant.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,7 +59,7 @@ def agrees(
         doubt = f"{count} scores are too few for any ratio, at least {limits().quantile.samples.values[0]:g} are needed"
         return conclude(name, compared, measures, rows=everything.rows, doubts=[doubt])
     judged = [
-        *pooled_measures(errors(t, dtype), pooled_limit, precision, widened_to=start),
+        *pooled_measures(errors(_unbiased(t), dtype), pooled_limit, precision, widened_to=start),
         _single(t, dtype),
         *_bias_and_slope(t, dtype),
         *_spread(t, dtype),
@@ -183,6 +183,11 @@ def _single(t: Triple, dtype: str) -> Measure:
     provenance = f"{limit.single_sigma.provenance}; {limit.single_over_yardstick.provenance}"
     figure = Figure("worst single score's error, in sigma", float(error[index]) / sigma, allowed, "max", provenance)
     return Measure(figure, where=f"prompt {index}")
+
+
+def _unbiased(t: Triple) -> Triple:
+    """x and e less their mean errors: prompts of one template share its rounding, and the bias is judged by itself."""
+    return replace(t, x=t.x - (t.x - t.r).mean(), e=t.e - (t.e - t.r).mean())
 
 
 def _bias_and_slope(t: Triple, dtype: str) -> list[Measure]:

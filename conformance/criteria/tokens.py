@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from conformance.criteria.forced import gap_noise, logprobs_agree
+from conformance.criteria.forced import logprobs_agree, sigma_gap
 from conformance.criteria.generated import (
     divergence_is_a_tie,
+    endings_agree,
+    every_divergence_is_a_tie,
     first_divergences,
     generation_is_consistent,
     texts_are_known,
@@ -12,9 +14,11 @@ from conformance.criteria.generated import (
 
 __all__ = [
     "divergence_is_a_tie",
+    "endings_agree",
+    "every_divergence_is_a_tie",
     "first_divergences",
-    "gap_noise",
     "generation_is_consistent",
     "logprobs_agree",
+    "sigma_gap",
     "texts_are_known",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from conformance import checkpoint
 from conformance.catalogue import Model
+from conformance.inventory import resolve
 from conformance.plan import Case, Plan
 from conformance.runner import LoadRequest
 from conformance.suite import ConformanceSuite
@@ -27,8 +27,7 @@ class Group:
 
     def suite(self) -> type[ConformanceSuite]:
         """The suite's class."""
-        module, _, name = self.first.suite_path.partition(":")
-        found: type[ConformanceSuite] = getattr(importlib.import_module(module), name)
+        found: type[ConformanceSuite] = resolve(self.first.suite_path)
         return found
 
     def request(self, device: str) -> LoadRequest:

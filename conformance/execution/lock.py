@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def device_lock(
     While another holds it, `on_wait` is called with the holder's process id, once for each holder (None where that
     has not written its id yet). Raises DeadlineExceeded, naming the holder.
     """
-    folder = folder or platformdirs.user_runtime_path("conformance")
+    folder = folder or _runtime_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{_file_name(name)}.lock"
     # Never deleted: whoever waits on a deleted file would own another lock than whoever makes it anew.
@@ -46,6 +47,12 @@ def device_lock(
             os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
+
+
+def _runtime_folder() -> Path:
+    with warnings.catch_warnings():  # of a host without XDG_RUNTIME_DIR, where platformdirs' fallback is as good
+        warnings.simplefilter("ignore")
+        return platformdirs.user_runtime_path("conformance")
 
 
 def _acquire(descriptor: int, name: str, deadline: Deadline, on_wait: Callable[[int | None], None]) -> None:

@@ -13,10 +13,11 @@ from conformance.execution.errors import (
     EnvironmentLacking,
     OutOfMemory,
     RemoteFailure,
-    ServerDied,
     WorkerCrashed,
     WorkerGone,
 )
+from conformance.execution.references import ReferenceFailed
+from conformance.reference.store import StoreError
 from conformance.runner import NotSupported, Unavailable
 from conformance.suite import Underpowered
 from conformance.verdict import Verdict
@@ -47,8 +48,6 @@ def outcome_of(error: BaseException | None) -> Outcome:
     if isinstance(error, (EnvironmentLacking, Unavailable)):
         reason = error.message.strip().splitlines()[0] if isinstance(error, RemoteFailure) else first
         return Outcome(Verdict.ENVIRONMENT, reason, text)
-    if isinstance(error, ServerDied) and not error.status:
-        return Outcome(Verdict.ENVIRONMENT, first, text, error.log_tail)
     if isinstance(error, OutOfMemory):
         return Outcome(Verdict.CRASH, f"out of memory: {first}", f"{text}\n{error.remote_traceback}")
     if isinstance(error, (WorkerCrashed, WorkerGone)):
@@ -57,7 +56,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return Outcome(Verdict.TIMEOUT, first, text)
     if isinstance(error, RemoteFailure):
         return Outcome(Verdict.ERROR, first, f"{text}\n{error.remote_traceback}")
-    if isinstance(error, checkpoint.CheckpointError):
+    if isinstance(error, (checkpoint.CheckpointError, ReferenceFailed, StoreError)):
         return Outcome(Verdict.ERROR, first, text)
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Outcome(Verdict.ERROR, f"{type(error).__name__}: {first}", trace)
@@ -74,6 +73,13 @@ class Recorder(unittest.TestResult):
         self.error = self.error or err[1]
 
     def addFailure(self, test: Any, err: Any) -> None:
+        self.error = self.error or err[1]
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+        self.error = self.error or (err[1] if err else None)
+
+    def addExpectedFailure(self, test: Any, err: Any) -> None:
+        # Expected failures are declared beside the profile, with an owner and a date; a decorator hides one.
         self.error = self.error or err[1]
 
     def addSkip(self, test: Any, reason: str) -> None:

@@ -32,7 +32,10 @@ class Pools:
         self._stack.close()
 
     def get(self, runner_class: str, start: str, environment: Mapping[str, str]) -> WorkerPool:
-        """The pool to start one more worker from: its workers have imported the module of `runner_class` ("module:Class") in `environment`."""
+        """The pool to start one more worker from.
+
+        Its workers see `environment`, and have imported the module of `runner_class` ("module:Class").
+        """
         method: Literal["fork", "spawn"] = "spawn" if start == "spawn" else "fork"
         module = runner_class.partition(":")[0]
         self.workers_started += 1

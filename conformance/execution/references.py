@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.codec import ProtocolError
+from conformance.execution.errors import EnvironmentLacking, ExecutionError, ServerDied
 from conformance.execution.pools import Pools
 from conformance.execution.remote import RemoteRunner
 from conformance.reference import compute
 from conformance.reference.store import Part, PartSet, cached, identify, shipped
-from conformance.runner import LoadRequest
+from conformance.runner import LoadRequest, Unavailable
 from conformance.suite import ConformanceSuite
 from conformance.tokenization import Tokenizer
+
+
+class ReferenceFailed(Exception):
+    """A reference or yardstick could not be computed: no finding about the engine, whose worker was not involved."""
 
 
 @dataclass
@@ -31,8 +38,8 @@ class References:
     ) -> tuple[Part, Part]:
         """Reference and yardstick for `request.dtype` under the claimed `precision`.
 
-        Raises ValueError where there is no yardstick for the claim, StoreError for a damaged part, and what the
-        computing worker raises.
+        Raises ValueError where there is no yardstick for the claim, StoreError for a damaged part, ReferenceFailed
+        where computing one failed, and Unavailable where this machine lacks what computes them.
         """
         folder = Path(request.folder)
         identity = identify(suite, folder, request.parameters, self.isa)
@@ -48,21 +55,30 @@ class References:
         reference = parts.load(compute.REFERENCE) or self._compute_reference(subject, parts)
         yardstick = parts.yardstick(name, reference)
         if yardstick is None:
-            self._tell(subject, f"the yardstick {name}")
-            found = compute.compute_yardstick(subject, reference, request.dtype, precision, self._start)
+            with self._computing(subject, f"the yardstick {name}"):
+                found = compute.compute_yardstick(subject, reference, request.dtype, precision, self._start)
             parts.save_yardstick(name, found, reference)
             yardstick = parts.yardstick(name, reference) or found
         return reference, yardstick
 
     def _compute_reference(self, subject: compute.Subject, parts: PartSet) -> Part:
-        self._tell(subject, "the reference")
-        reference = compute.compute_reference(subject, self._start)
+        with self._computing(subject, "the reference"):
+            reference = compute.compute_reference(subject, self._start)
         parts.save(compute.REFERENCE, reference)
         return reference
 
-    def _tell(self, subject: compute.Subject, what: str) -> None:
+    @contextmanager
+    def _computing(self, subject: compute.Subject, what: str) -> Iterator[None]:
+        name = f"{what} of {subject.request.model}"
         self.computed += 1
-        self.note(f"computing {what} of {subject.request.model} on the CPU, once: it is stored and found again")
+        self.note(f"computing {name} on the CPU, once: it is stored and found again")
+        try:
+            yield
+        except (ExecutionError, ProtocolError) as error:
+            cannot_import = isinstance(error, ServerDied) and error.status is None
+            if cannot_import or isinstance(error, EnvironmentLacking):
+                raise Unavailable(f"{name} cannot be computed here: {error}") from error
+            raise ReferenceFailed(f"{name} could not be computed: {error}") from error
 
     def _start(self, request: LoadRequest) -> Any:
         pool = self.pools.get(compute.RUNNER, "fork", {})

@@ -18,22 +18,21 @@ from conformance.execution.deadline import Deadline
 from conformance.execution.errors import ExecutionError
 from conformance.execution.group import Group, groups
 from conformance.execution.lock import device_lock
-from conformance.execution.outcome import Outcome, Recorder, outcome_of
+from conformance.execution.outcome import Outcome
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.remote import ask_facts
-from conformance.execution.session import LOST, Session
+from conformance.execution.session import Session
 from conformance.judgement import Judgement
 from conformance.plan import Case, Plan
 from conformance.profile import Profile
 from conformance.results.document import Counters, build_document, write_document
 from conformance.results.journal import Journal, RunHeader
 from conformance.results.junit import write_junit
-from conformance.results.output import JUNIT, RESULTS
+from conformance.results.output import JUNIT, RESULTS, OutputError, make_folder, remove_former_run
 from conformance.results.record import CaseResult
 from conformance.results.redact import Redactor
 from conformance.results.rows import write_rows
-from conformance.runner import Effective
 from conformance.verdict import Verdict
 
 FACTS = "conformance.engines.device:facts"
@@ -89,6 +88,7 @@ def run(request: RunRequest, listener: Listener) -> dict[str, Any]:
     output folder cannot be written.
     """
     tally = _Tally()
+    remove_former_run(make_folder(request.output))
     with ExitStack() as stack:
         pools = stack.enter_context(Pools())
         facts = complete_facts(request.plan, request.facts, request.engines, pools, request.load_seconds)
@@ -97,14 +97,14 @@ def run(request: RunRequest, listener: Listener) -> dict[str, Any]:
         redact = Redactor.of_this_machine(
             keep=[str(request.output.resolve()), *{str(case.model.folder) for case in plan.cases}]
         )
-        journal = stack.enter_context(Journal.create(request.output, header, redact=redact, replace=True))
+        journal = stack.enter_context(Journal.create(request.output, header, redact=redact))
         listener.run_started(header)
         references = References(pools, str(facts.get("isa", "")), request.load_seconds, listener.note)
         try:
             for case in plan.cases:
                 if case.verdict is not None:
                     _settle(_result(request, case, Outcome(case.verdict, case.reason)), journal, listener, tally)
-            with _device(plan, listener):
+            with owned_device(plan, listener.note):
                 for group in groups(plan):
                     _run_group(request, group, plan.device, pools, references, journal, listener, tally)
         except KeyboardInterrupt:
@@ -160,9 +160,12 @@ def _run_group(
     try:
         with session:
             for case in group.cases:
-                journal.started(case.id)
-                listener.case_started(case.id)
-                result = _run_case(request, session, references, case)
+                if session.given_up:  # never launched, so the journal must not say so
+                    result = _result(request, case, session.given_up_because)
+                else:
+                    journal.started(case.id)
+                    listener.case_started(case.id)
+                    result = _run_case(request, session, references, case, listener)
                 done.append(_settle(result, journal, listener, tally))
     except (ExecutionError, ProtocolError) as error:
         listener.note(f"{group.first.effective_target} {group.first.model.name}: the worker did not end well: {error}")
@@ -173,39 +176,34 @@ def _run_group(
     listener.group_finished(group.first.effective_target.id, group.first.model.name, done)
 
 
-def _run_case(request: RunRequest, session: Session, references: References, case: Case) -> CaseResult:
+def _run_case(
+    request: RunRequest, session: Session, references: References, case: Case, listener: Listener
+) -> CaseResult:
     started, clock = _now(), time.monotonic()
-    if session.given_up:
-        reason = f"the target was given up after {session.crashes} crashes"
-        return _result(request, case, Outcome(Verdict.NOT_RUN, reason))
-    judgements: list[Judgement] = []
-    effective: Effective | None = None
-    error: BaseException | None
-    try:
-        bench = session.bench(references)
-        session.prepare()
-        test = session.suite(case.test)
-        test.bench = bench
-        recorder = Recorder()
-        test.run(recorder)
-        error, judgements, effective = recorder.error, test.judgements, test.effective
-    except Exception as raised:
-        error = raised
-    if isinstance(error, LOST):
-        session.lose()
-    outcome = outcome_of(error)
-    rows = next((one for one in reversed(judgements) if one.verdict is not Verdict.PASS and one.rows), None)
+    attempt = session.attempt(case.test, references)
+    duration = time.monotonic() - clock
+    rows = next((one for one in reversed(attempt.judgements) if one.verdict is not Verdict.PASS and one.rows), None)
     return _result(
         request,
         case,
-        outcome,
-        effective=effective,
-        judgements=tuple(judgements),
+        attempt.outcome,
+        effective=attempt.effective,
+        judgements=attempt.judgements,
         started=started,
-        duration_s=time.monotonic() - clock,
+        duration_s=duration,
         attempts=1,
-        rows_file=write_rows(request.output, case.id, rows, session.request.dtype) if rows else None,
+        rows_file=_keep_rows(request, session, case, rows, listener) if rows else None,
     )
+
+
+def _keep_rows(
+    request: RunRequest, session: Session, case: Case, judgement: Judgement, listener: Listener
+) -> str | None:
+    try:
+        return write_rows(request.output, case.id, judgement, session.request.dtype)
+    except (OutputError, ValueError) as error:  # the verdict counts for more than the rows it rests on
+        listener.note(f"{case.id}: its rows are not kept: {error}")
+        return None
 
 
 def _result(request: RunRequest, case: Case, outcome: Outcome, **measured: Any) -> CaseResult:
@@ -236,14 +234,14 @@ def _settle(result: CaseResult, journal: Journal, listener: Listener, tally: _Ta
 
 
 @contextmanager
-def _device(plan: Plan, listener: Listener) -> Iterator[None]:
-    """Own an accelerator's memory while the run lasts; the CPU's is shared anyway."""
+def owned_device(plan: Plan, note: Callable[[str], None]) -> Iterator[None]:
+    """Own an accelerator's memory while a plan runs; the CPU's is shared anyway. `note` is told of any waiting."""
     if plan.device == "cpu" or all(case.verdict is not None for case in plan.cases):
         yield
         return
 
     def waiting(holder: int | None) -> None:
-        listener.note(f"waiting for the {plan.device} device, which process {holder or '?'} is testing")
+        note(f"waiting for the {plan.device} device, which process {holder or '?'} is testing")
 
     with device_lock(f"{plan.device}:0", Deadline.after(LOCK_SECONDS), waiting):
         yield

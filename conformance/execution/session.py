@@ -1,19 +1,32 @@
-"""One model on one target: its bench, and the worker behind it, which is replaced once when it crashes."""
+"""One model on one target: its bench, its cases, and the worker behind it, which is replaced once when it crashes."""
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from conformance import checkpoint
 from conformance.execution.deadline import Deadline
-from conformance.execution.errors import DeadlineExceeded, OutOfMemory, WorkerCrashed, WorkerGone
+from conformance.execution.errors import (
+    DeadlineExceeded,
+    ExecutionError,
+    OutOfMemory,
+    ServerDied,
+    WorkerCrashed,
+    WorkerGone,
+)
 from conformance.execution.group import Group
+from conformance.execution.outcome import Outcome, Recorder, outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.remote import RemoteRunner
-from conformance.suite import Answers, Ask, Bench
+from conformance.judgement import Judgement
+from conformance.runner import Effective, Unavailable
+from conformance.suite import Answers, Ask, Bench, Underpowered
 from conformance.tokenization import Tokenizer
+from conformance.verdict import Verdict
 
 CRASHES_ALLOWED = 1
 """A target gets a fresh worker so often; after the next crash it is given up."""
@@ -22,8 +35,17 @@ LOST = (WorkerCrashed, DeadlineExceeded, OutOfMemory, WorkerGone)
 """Errors after which the worker is gone, or not to be trusted; a question they interrupted may be asked again."""
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """What became of one test method. `effective` is what ran, None where nothing was observed."""
+
+    outcome: Outcome
+    judgements: tuple[Judgement, ...] = ()
+    effective: Effective | None = None
+
+
 class Session:
-    """A context manager. `prepare` before each case makes sure that a worker with the model is there."""
+    """A context manager that runs the group's tests; leaving it releases the model and ends the worker."""
 
     def __init__(
         self, group: Group, device: str, engine_class: str, pools: Pools, load_seconds: float, case_seconds: float
@@ -60,7 +82,37 @@ class Session:
         """Whether the target crashed too often."""
         return self.crashes > CRASHES_ALLOWED
 
-    def bench(self, references: References) -> Bench:
+    @property
+    def given_up_because(self) -> Outcome:
+        """The outcome of a case that is not run any more."""
+        return Outcome(Verdict.NOT_RUN, f"the target was given up after {self.crashes} crashes")
+
+    def attempt(self, test: str, references: References) -> Attempt:
+        """Run one test method; whatever it, the reference or the worker raises becomes the outcome."""
+        if self.given_up:
+            return Attempt(self.given_up_because)
+        judgements: tuple[Judgement, ...] = ()
+        effective: Effective | None = None
+        error: BaseException | None
+        try:
+            bench = self._shared_bench(references)
+            self._prepare()
+            case = self.suite(test)
+            case.bench = bench
+            recorder = Recorder()
+            case.run(recorder)
+            error = recorder.error
+            judgements = tuple(getattr(case, "judgements", ()))  # none where a suite's own setUp failed
+            effective = getattr(case, "effective", None)
+        except Exception as raised:
+            error = raised
+        if isinstance(error, LOST):
+            self._lose()
+        if error is None and not judgements:
+            error = Underpowered(f"{test} judged nothing, so it showed nothing; a promise is kept by self.judge(...)")
+        return Attempt(outcome_of(error), judgements, effective)
+
+    def _shared_bench(self, references: References) -> Bench:
         """The bench of all cases of the group, made once; raises what finding or computing the reference raises."""
         if self._refusal is not None:
             raise self._refusal
@@ -99,7 +151,7 @@ class Session:
             settings=case.settings,
         )
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Load the model in a worker unless a living one has it, and start the clock of the next case.
 
         Raises what loading raises; an error that is no crash is raised again for every later case.
@@ -118,6 +170,11 @@ class Session:
             try:
                 self.loads += 1
                 runner.__enter__()
+            except ServerDied as error:
+                if error.status is None:  # it lives, but cannot import the engine, and will not the next time
+                    self._refusal = Unavailable(f"{error}\n{error.log_tail}".rstrip())
+                    raise self._refusal from error
+                raise
             except LOST:
                 raise
             except Exception as error:
@@ -126,12 +183,13 @@ class Session:
             self._runner = runner
         self._runner.deadline = Deadline.after(self._case_seconds)
 
-    def lose(self) -> None:
+    def _lose(self) -> None:
         """Count a crash, and end what is left of the worker."""
         self.crashes += 1
         runner, self._runner = self._runner, None
         if runner is not None and runner.dead is None:
-            runner.worker.kill()
+            with contextlib.suppress(ExecutionError):  # a worker that a driver holds must not cost the other verdicts
+                runner.worker.kill()
 
     def _alive(self) -> RemoteRunner:
         if self._runner is None:

@@ -140,7 +140,9 @@ def _serialise(observations: Part) -> bytes:
     from safetensors.numpy import save
 
     tree, arrays = codec.pack(observations)
-    content: bytes = save({f"a{index}": array for index, array in enumerate(arrays)}, metadata={"tree": json.dumps(tree)})
+    content: bytes = save(
+        {f"a{index}": array for index, array in enumerate(arrays)}, metadata={"tree": json.dumps(tree)}
+    )
     return content
 
 

@@ -51,9 +51,9 @@ def _text(rng: Random, tokens: int, free_text: bool) -> tuple[str, int]:
 
 @cache
 def inputs(seed: int = 0) -> ClassificationInputs:
-    """63 texts of 15 to 1,150 tokens and one of a single token, which has no right class."""
+    """127 texts of 15 to 1,150 tokens and one of a single token, which has no right class."""
     rng = Random(f"classification {seed}")
-    lengths = [*BOUNDARIES, 1101, 1150, 150, 180, 220, *(rng.randint(SHORTEST, 120) for _ in range(40))]
+    lengths = [*BOUNDARIES, 1101, 1150, 150, 180, 220, *(rng.randint(SHORTEST, 120) for _ in range(104))]
     rng.shuffle(lengths)
     made = [_text(rng, tokens, tokens in (150, 180, 220)) for tokens in lengths]
     return ClassificationInputs((*(text for text, _ in made), lexicon.TEXT), (*(label for _, label in made), None))

@@ -11,17 +11,13 @@ from collections.abc import Iterable
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from suites import templates
 from suites.inputs import lexicon
 
 END_OF_TEXT, START, END = DECODER_SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 ENCODER_SPECIALS = ("<s>", "<pad>", "</s>")
 
-RERANK_TEMPLATE = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
-    "<Instruct>: {instruction}\n\n<Query>: {query}\n\n<Document>: {document}<|im_end|>\n"
-    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-)
+RERANK_TEMPLATE = templates.RERANK["qwen3-reranker"]("{instruction}", "{query}", "{document}")
 QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )

@@ -1,0 +1,154 @@
+"""The transformers runner: what really ran, what it refuses, and how it batches."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from replay import embedded
+
+from conformance.execution.group import parameters
+from conformance.runner import LoadRequest, NotSupported, Unavailable
+
+pytestmark = pytest.mark.torch
+
+
+def _request(name: str, **changes: Any) -> LoadRequest:
+    model, suite = embedded()[name]
+    folder = changes.pop("folder", model.folder)
+    settings = {"device": "cpu", "attention": "eager", "dtype": "float32", "parameters": parameters(model)}
+    return LoadRequest(model=name, folder=str(folder), role=suite.role, **(settings | changes))
+
+
+def _runner(name: str, **changes: Any) -> Any:
+    from conformance.engines.transformers import TransformersRunner
+
+    return TransformersRunner(_request(name, **changes))
+
+
+@pytest.mark.parametrize(
+    ("attention", "kernel"),
+    [("eager", "aten::_softmax"), ("sdpa", "aten::_scaled_dot_product_flash_attention_for_cpu")],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["reward-qwen3", "rerank-xlmr"])
+def test_every_attention_call_is_accounted_for(name: str, attention: str, kernel: str, dtype: str) -> None:
+    inputs = embedded()[name][1].inputs()
+    with _runner(name, attention=attention, dtype=dtype) as runner:
+        found = runner.score_pairs(inputs.pairs[:9]) if "rerank" in name else runner.reward(inputs.conversations[:9])
+    ran = found.effective
+    assert (ran.attention, ran.dtype) == (attention, dtype)
+    assert ran.kernels == {kernel: ran.layers * ran.forwards}
+    assert ran.forwards >= 1
+
+
+def test_another_kernel_shows_as_another_kernel() -> None:
+    """SDPA forced onto its math kernel is seen, although the requested attention is still `sdpa`."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with _runner("reward-qwen3", attention="sdpa") as runner, sdpa_kernel(SDPBackend.MATH):
+        found = runner.reward(embedded()["reward-qwen3"][1].inputs().conversations[:2])
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" not in found.effective.kernels
+
+
+def test_the_order_and_the_size_of_batches_change_no_answer() -> None:
+    inputs = embedded()["rerank-xlmr"][1].inputs()
+    with _runner("rerank-xlmr") as one, _runner("rerank-xlmr", options={"batch_size": 1}) as other:
+        batched, alone = one.score_pairs(inputs.pairs[:20]), other.score_pairs(inputs.pairs[:20])
+    assert batched.prompt_token_ids == alone.prompt_token_ids
+    np.testing.assert_allclose(batched.values, alone.values, rtol=1e-4, atol=1e-5)
+    assert alone.effective.forwards == 20
+
+
+def test_forced_tokens_score_alike_through_prefill_and_decode() -> None:
+    prompts = [[5, 9, 12, 40], [7], [300, 301, 302, 303, 304, 305, 306]]
+    forced = [[8, 9, 10], [11, 12], [13, 14, 15]]
+    candidates = np.arange(3 * 3 * 4).reshape(3, 3, 4)
+    with _runner("generation-qwen3") as runner:
+        prefilled = runner.score_tokens(prompts, forced, candidates, via="prefill")
+        decoded = runner.score_tokens(prompts, forced, candidates, via="decode")
+    assert np.isnan(prefilled.values[1, 2]).all()
+    assert np.isfinite(prefilled.values[[0, 2]]).all()
+    np.testing.assert_allclose(prefilled.values, decoded.values, rtol=1e-4, atol=1e-4)
+
+
+def test_positions_count_from_each_prompts_own_start() -> None:
+    """RoPE hides a constant shift almost completely, so no comparison of outputs would show it."""
+    import torch
+
+    from conformance.engines.batching import pad
+
+    ids, mask, positions = pad([[5, 6], [7, 8, 9]], 0, "left", torch.device("cpu"))
+    assert ids.tolist() == [[0, 5, 6], [7, 8, 9]]
+    assert mask.tolist() == [[0, 1, 1], [1, 1, 1]]
+    assert positions.tolist() == [[0, 0, 1], [0, 1, 2]]
+
+
+def test_a_stop_token_ends_the_text_and_is_not_in_it() -> None:
+    stops = [stop for stop in embedded()["generation-qwen3"][1].inputs().stops if stop.stop_word is None]
+    with _runner("generation-qwen3") as runner:
+        found = runner.generate([stops[0].prompt], max_tokens=64)
+    assert found.finish_reasons == ("stop",)
+    assert found.texts[0] == stops[0].text
+    assert len(found.token_ids[0]) == stops[0].tokens + 1
+
+
+def test_images_are_not_supported_yet() -> None:
+    with _runner("generation-qwen3") as runner, pytest.raises(NotSupported, match="images"):
+        runner.generate(["a"], max_tokens=1, images=[[np.zeros((28, 28, 3), np.uint8)]])
+    with _runner("generation-qwen3") as runner, pytest.raises(NotSupported, match="attention"):
+        runner.attention(np.zeros(1), np.zeros(1), np.zeros(1))
+
+
+def test_weights_that_are_missing_are_never_made_up(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "headless"
+    shutil.copytree(embedded()["rerank-xlmr"][0].folder, folder, ignore=shutil.ignore_patterns("references"))
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if not name.startswith("classifier.out_proj")}
+    assert len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"no weights for classifier\.out_proj"), _runner("rerank-xlmr", folder=folder):
+        pass
+
+
+@pytest.mark.parametrize("device", ["cuda", "xpu"])
+def test_a_missing_device_is_said(device: str) -> None:
+    import torch
+
+    if getattr(torch, device).is_available():
+        pytest.skip(f"ENVIRONMENT: this machine has a {device} device")
+    with pytest.raises(Unavailable, match=f"sees no {device} device"), _runner("reward-qwen3", device=device):
+        pass
+
+
+def test_an_old_torch_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from conformance.engines import device
+
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    assert device.missing("cpu") == "torch 2.5.1+cpu is too old; 2.6 or newer is needed"
+
+
+def test_facts_are_plain_data() -> None:
+    from conformance.engines import device
+
+    facts = device.facts("cpu")
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["device"]["available"] is True
+    assert facts["precision_switches"]["float32_matmul_precision"] == "highest"
+
+
+def test_a_model_of_several_values_gives_no_single_score() -> None:
+    inputs = embedded()["classification-qwen2"][1].inputs()
+    with (
+        _runner("classification-qwen2") as runner,
+        pytest.raises(ValueError, match="but one score was asked for"),
+    ):
+        runner.reward([[{"role": "user", "content": inputs.texts[0]}]])

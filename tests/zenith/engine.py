@@ -1,0 +1,151 @@
+"""Zenith's engine: arithmetic for a model, and misdeeds that a profile's options ask for.
+
+options = { misdeeds = { classify = "segfault" } }      # of a capability, of "load" or of "close"
+options = { largest_batch = 8 }                          # runs out of memory above it
+options = { longest_text = 4 }                           # refuses more new tokens
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from conformance.runner import (
+    ClassLogits,
+    Effective,
+    Generations,
+    NotSupported,
+    Prompt,
+    Runner,
+    Scalars,
+    TokenIds,
+    Unavailable,
+)
+
+Answer = TypeVar("Answer")
+KERNEL = {"plain": "zenith::plain", "quick": "zenith::quick"}
+
+
+class ZenithRunner(Runner):
+    capabilities = frozenset({"score_pairs", "classify", "generate"})
+
+    def __enter__(self) -> ZenithRunner:
+        print(f"zenith loads {self.request.model}")
+        self._do("load", None)
+        batch, largest = self.request.options.get("batch_size", 32), self.request.options.get("largest_batch", 32)
+        if batch > largest:
+            raise MemoryError(f"a batch of {batch} does not fit; {largest} does")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._do("close", None)
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
+        rows = _tokens([f"{first}\0{second}" for first, second in pairs])
+        found = Scalars(rows, self._effective(), self._rounded(np.array([_number(row) for row in rows])))
+        return self._do("score_pairs", found)
+
+    def classify(self, prompts: Sequence[str]) -> ClassLogits:
+        rows = _tokens(prompts)
+        numbers = np.array([[_number((kind, *row)) for kind in range(3)] for row in rows])
+        return self._do("classify", ClassLogits(rows, self._effective(), self._rounded(numbers)))
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int,
+        top_k: int = 20,
+        stop_token_ids: Sequence[int] = (),
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
+    ) -> Generations:
+        if max_tokens > self.request.options.get("longest_text", max_tokens):
+            raise ValueError(f"{max_tokens} tokens are too many for this engine")
+        rows = _tokens([str(prompt) for prompt in prompts])
+        ids = tuple(tuple((sum(row) + step) % 200 for step in range(max_tokens)) for row in rows)
+        shape = (len(rows), max_tokens)
+        found = Generations(
+            rows,
+            self._effective(),
+            ids,
+            tuple(" ".join(map(str, each)) for each in ids),
+            ("length",) * len(rows),
+            np.broadcast_to(np.array([[-0.1 - 0.01 * (sum(row) % 7)] for row in rows]), shape).copy(),
+            np.stack([np.array(ids), np.array(ids) + 1], axis=-1)[..., :top_k],
+            np.broadcast_to([-0.1, -2.4], (*shape, 2))[..., :top_k].copy(),
+        )
+        return self._do("generate", found)
+
+    def _do(self, occasion: str, found: Answer) -> Answer:
+        name = self.request.options.get("misdeeds", {}).get(occasion)
+        return found if name is None else cast("Answer", MISDEEDS[name](found))
+
+    def _effective(self) -> Effective:
+        attention = self.request.attention
+        return Effective(self.request.dtype, attention, {KERNEL.get(attention, attention): 2}, layers=2, forwards=1)
+
+    def _rounded(self, values: Any) -> Any:
+        if self.request.dtype == "float64":
+            return values
+        return (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)  # as bfloat16
+
+
+def _tokens(texts: Sequence[str]) -> tuple[TokenIds, ...]:
+    return tuple(tuple(text.encode()) for text in texts)
+
+
+def _number(ids: Sequence[int]) -> float:
+    return float(3 * np.sin(sum((place + 1) * token for place, token in enumerate(ids))))
+
+
+def _raise(error: BaseException) -> Callable[[Any], Any]:
+    def misdeed(_: Any) -> Any:
+        raise error
+
+    return misdeed
+
+
+def _hang(_: Any) -> Any:
+    while True:
+        time.sleep(0.05)
+
+
+def _tell_secrets(_: Any) -> Any:
+    raise ValueError(
+        f"cannot log in with {os.environ['ZENITH_TOKEN']} from {os.environ['HOME']}/private/keys/of/zenith"
+    )
+
+
+def _crash_once(found: Any) -> Any:
+    marker = os.environ["ZENITH_MARKER"]
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return found
+    return ctypes.string_at(0)
+
+
+MISDEEDS: dict[str, Callable[[Any], Any]] = {
+    "raise": _raise(ValueError("the engine lost its way")),
+    "out_of_memory": _raise(MemoryError("tried to allocate 2.00 GiB")),
+    "not_supported": _raise(NotSupported("this build knows no colours")),
+    "unavailable": _raise(Unavailable("this build needs a newer driver")),
+    "segfault": lambda _: ctypes.string_at(0),
+    "segfault_once": _crash_once,
+    "hang": _hang,
+    "tell_secrets": _tell_secrets,
+    "nan": lambda found: replace(found, values=np.full_like(found.values, np.nan)),
+    "off_by_a_third": lambda found: replace(found, values=found.values * 1.3),
+    "other_kernel": lambda found: replace(found, effective=replace(found.effective, kernels={"zenith::slow": 2})),
+    "other_dtype": lambda found: replace(found, effective=replace(found.effective, dtype="float32")),
+}
