@@ -61,7 +61,8 @@ class Ask:
     """What an observation function may use: the runner to ask, the suite's inputs, the model, the reference.
 
     `settings` are the caps that quirks put on this case (`max_tokens`, `top_k`); `reference` answers with the
-    reference's observations, for questions that depend on them (forced continuations).
+    reference's observations, for questions that depend on them (forced continuations), and `own` with those of the
+    source that is being asked.
     """
 
     runner: Runner
@@ -70,6 +71,7 @@ class Ask:
     settings: Mapping[str, Any]
     tokenizer: Tokenizer
     reference: Any
+    own: Any
 
 
 def observation(*, reference: bool = True, yardstick: bool = True) -> Callable[[Static], Static]:
@@ -149,7 +151,12 @@ class ConformanceSuite(unittest.TestCase):
         raise NotImplementedError
 
     def setUp(self) -> None:
-        """Start without judgements."""
+        """Start without judgements. Raises RuntimeError where no plan made the case."""
+        if not hasattr(self, "bench"):
+            raise RuntimeError(
+                f"{type(self).__qualname__} has no backend to test: name the module ({type(self).__module__}), so that "
+                "unittest takes the plan's cases"
+            )
         self.judgements: list[Judgement] = []
         self.effective: Effective | None = None
 

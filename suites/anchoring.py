@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conformance.runner import Generations
 from conformance.suite import Ask
+from suites.inputs.generation import GenerationInputs
+
+if TYPE_CHECKING:
+    from conformance.tokenization import Tokenizer
 
 TOP, DRAWN, SEED = 20, 44, 20261130
 """Candidates of a position: the forced token, the reference's best, and ids drawn from a seed (one set for all)."""
@@ -39,10 +43,10 @@ def mask(greedy: Generations) -> Any:
     return np.array([[at < len(ids) for at in range(positions)] for ids in greedy.token_ids])
 
 
-def stop_ids(ask: Ask) -> list[int]:
+def stop_ids(inputs: GenerationInputs, tokenizer: Tokenizer) -> list[int]:
     """The ids of the stop words in the inputs, as they stand within a text; each must be one token of the model."""
-    words = [stop.stop_word for stop in ask.inputs.stops if stop.stop_word]
-    ids = [ask.tokenizer.encode(f" {word}") for word in words]
+    words = [stop.stop_word for stop in inputs.stops if stop.stop_word]
+    ids = [tokenizer.encode(f" {word}") for word in words]
     return sorted({one[0] for one in ids if len(one) == 1})
 
 
@@ -71,7 +75,7 @@ def anchored(ask: Ask, max_tokens: int) -> Generations:
     takes its place in the prompt, and generation goes on from there.
     """
     reference = capped(ask.reference.greedy, max_tokens)
-    found = ask.runner.generate(ask.inputs.prompts, max_tokens=max_tokens)
+    found: Generations = ask.own.greedy
     ids = [list(one) for one in found.token_ids]
     checked = [0] * len(ids)
     for _ in range(ROUNDS):

@@ -7,6 +7,8 @@ inside the reference's rounding is set back on the reference's text and goes on,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import ForcedLogprobs, Generations
@@ -54,7 +56,8 @@ class Generation(ConformanceSuite):
     @staticmethod
     def stopped(ask: Ask) -> Generations:
         prompts = [stop.prompt for stop in ask.inputs.stops if stop.stop_word is not None]
-        return ask.runner.generate(prompts, max_tokens=MAX_TOKENS, stop_token_ids=anchoring.stop_ids(ask))
+        stops = anchoring.stop_ids(ask.inputs, ask.tokenizer)
+        return ask.runner.generate(prompts, max_tokens=MAX_TOKENS, stop_token_ids=stops)
 
     @requirement("GEN-010", "The engine MUST continue the very tokens that the reference continues.")
     def test_prompt_tokens_agree(self) -> None:
@@ -66,15 +69,7 @@ class Generation(ConformanceSuite):
 
     @requirement("GEN-030", "Text, ids, logprobs and finish reason of one answer MUST agree with each other.")
     def test_answers_are_consistent(self) -> None:
-        found = self.observed.greedy
-        self.judge(
-            criteria.tokens.generation_is_consistent(
-                found,
-                max_tokens=self.bench.settings.get("max_tokens", MAX_TOKENS),
-                end_token_ids=self.bench.tokenizer.end_ids,
-                decoded=[self.bench.tokenizer.decode(ids) for ids in found.token_ids],
-            )
-        )
+        self.judge_consistency(self.observed.greedy, self.bench.settings.get("max_tokens", MAX_TOKENS))
 
     @requirement(
         "GEN-040", "Greedy text MUST be the reference's; it may leave it only where the reference is undecided."
@@ -110,13 +105,12 @@ class Generation(ConformanceSuite):
 
     @requirement("GEN-080", "Text MUST end with the model's end token where the reference's does, and say so.")
     def test_text_ends_at_end_tokens(self) -> None:
-        self.judge(criteria.observed.same_prompt_tokens(self.observed.ended, self.reference.ended))
-        self.judge(criteria.tokens.endings_agree(x=self.observed.ended, r=self.reference.ended))
+        self.judge_ending(self.observed.ended, self.reference.ended)
 
     @requirement("GEN-085", "Text MUST end with a stop token of the request where the reference's does, and say so.")
     def test_text_ends_at_stop_tokens(self) -> None:
-        self.judge(criteria.observed.same_prompt_tokens(self.observed.stopped, self.reference.stopped))
-        self.judge(criteria.tokens.endings_agree(x=self.observed.stopped, r=self.reference.stopped))
+        stops = anchoring.stop_ids(self.bench.inputs, self.bench.tokenizer)
+        self.judge_ending(self.observed.stopped, self.reference.stopped, stops)
 
     @requirement("GEN-090", "The continuation MUST be the one that is known to be right.", answers=True)
     def test_continuation_is_known(self) -> None:
@@ -129,6 +123,26 @@ class Generation(ConformanceSuite):
     def test_ended_text_is_known(self) -> None:
         known = [stop.text for stop in self.bench.inputs.stops if stop.stop_word is None]
         self.judge(criteria.tokens.texts_are_known(texts=self.observed.ended.texts, known=known))
+
+    def judge_ending(self, found: Generations, reference: Generations, stops: Sequence[int] = ()) -> None:
+        """Judge text that should end: what was asked, the answers themselves, and where and why they end."""
+        self.judge(criteria.observed.same_prompt_tokens(found, reference))
+        self.judge(criteria.observed.is_complete(found, count=len(reference.token_ids)))
+        self.judge_consistency(found, MAX_TOKENS, stops)
+        self.judge(criteria.tokens.endings_agree(x=found, r=reference))
+
+    def judge_consistency(self, found: Generations, max_tokens: int, stops: Sequence[int] = ()) -> None:
+        """Judge ids, text, logprobs and finish reasons against each other; `stops` end a text beside its end token."""
+        ends = [*self.bench.tokenizer.end_ids, *stops]
+        texts = [ids[:-1] if ids and ids[-1] in ends else ids for ids in found.token_ids]
+        self.judge(
+            criteria.tokens.generation_is_consistent(
+                found,
+                max_tokens=max_tokens,
+                end_token_ids=ends,
+                decoded=[self.bench.tokenizer.decode(ids) for ids in texts],
+            )
+        )
 
     def judge_logprobs(self, found: ForcedLogprobs) -> None:
         """Judge forced logprobs, prefilled or decoded, against one reference and one yardstick."""

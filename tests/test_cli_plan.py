@@ -166,7 +166,7 @@ def test_help_names_the_subcommands_and_exits_0(site: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["list", "--backend", "acme", "--json"], ["validate"], ["explain", "--backend", "acme", "red"]]
+    "arguments", [["list", "--backend", "acme", "--json"], ["validate"], ["explain", "--backend", "acme", "red_is_red"]]
 )
 def test_planning_imports_neither_torch_nor_numpy(site: Path, arguments: list[str]) -> None:
     code = (

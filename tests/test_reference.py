@@ -34,7 +34,7 @@ def _observe(name: str, asked: str, **changes: Any) -> Any:
     reference, _ = recorded(name, "float32", "ieee")
     with ReferenceRunner(replace(subject.request, **changes)) as runner:
         known = Answers(reference.__getitem__)
-        ask = Ask(runner, subject.suite.inputs(), subject.request.parameters, {}, subject.tokenizer, known)
+        ask = Ask(runner, subject.suite.inputs(), subject.request.parameters, {}, subject.tokenizer, known, known)
         return getattr(subject.suite, asked)(ask)
 
 

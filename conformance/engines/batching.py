@@ -6,25 +6,31 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-PADDED_TOKENS = 16_384
+PADDED_TOKENS = 20_000
 """At most so many padded tokens a batch: activations stay within some hundred MiB for small models."""
 
-ATTENTION_SCORES = 16_000_000
-"""At most so many scores (rows x length x length) a head: eager attention of 4 heads in float32 then holds 256 MB."""
+ATTENTION_SCORES = 8_000_000
+"""At most so many scores (rows x length x length) a head: eager attention of 4 heads in float32 then holds 128 MB
+a copy, and makes half a dozen copies."""
 
 
 def batches(lengths: Sequence[int], size: int, *, extra: int = 0) -> Iterator[list[int]]:
     """Indices of `lengths` in batches of at most `size`, longest first, so that little is padded.
 
-    `extra` is added to each length (tokens that will be generated).
+    `extra` tokens will be decoded after each prompt: they take room in the cache, but no square of scores. Without
+    any, a batch ends where a prompt is less than half as long as its first; with some, every batch costs a pass a
+    token, so it is filled up.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
     while start < len(order):
-        longest = max(1, lengths[order[start]] + extra)
-        rows = min(size, PADDED_TOKENS // longest, ATTENTION_SCORES // longest**2)
-        yield order[start : start + max(1, rows)]
-        start += max(1, rows)
+        longest = max(1, lengths[order[start]])
+        rows = min(size, PADDED_TOKENS // (longest + extra), ATTENTION_SCORES // longest**2)
+        batch = order[start : start + max(1, rows)]
+        if not extra:
+            batch = [index for index in batch if 2 * lengths[index] >= longest] or batch[:1]
+        yield batch
+        start += len(batch)
 
 
 def pad(

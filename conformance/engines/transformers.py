@@ -16,6 +16,9 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     GenerationConfig,
+    GenerationMixin,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
 )
 
 from conformance.engines import device as devices
@@ -38,6 +41,9 @@ from conformance.runner import (
 
 if TYPE_CHECKING:
     from conformance.runner import Floats, Integers
+
+_PAID_FOR_ONCE = (GenerationMixin, PreTrainedModel, PreTrainedTokenizerFast)
+"""Transformers imports on first use. Naming these has the server do it once, not every forked worker (1.6 s each)."""
 
 _AUTO_CLASS = {
     "embedding": AutoModel,
@@ -72,9 +78,9 @@ class TransformersRunner(Runner):
             self.tokenizer.pad_token = self.tokenizer.eos_token
         self.model = self._load()
         self.model.register_forward_pre_hook(self._count_forward)
-        # Renamed in transformers 5; the old name warns at every step.
+        # Renamed in transformers 5, where the old name warns.
         known = inspect.signature(self.model.forward).parameters
-        self._cache_argument = "cache" if "cache" in known else "past_key_values"
+        self._cache_name = "cache" if "cache" in known else "past_key_values"
         return self
 
     def __exit__(
@@ -192,8 +198,9 @@ class TransformersRunner(Runner):
         positions = candidates.shape[1]
         values = np.full(candidates.shape, np.nan)
         score = self._score_by_prefill if via == "prefill" else self._score_by_decode
+        at_once, later = (positions, 0) if via == "prefill" else (0, positions)
         with self._observing() as seen:
-            for batch in batches([len(row) for row in rows], self.batch_size, extra=positions):
+            for batch in batches([len(row) + at_once for row in rows], self.batch_size, extra=later):
                 wanted = torch.from_numpy(np.ascontiguousarray(candidates[batch], dtype=np.int64))
                 with self._computing():
                     found = score([rows[i] for i in batch], [forced[i] for i in batch], wanted)
@@ -235,7 +242,7 @@ class TransformersRunner(Runner):
                 attention_mask=mask,
                 position_ids=at,
                 use_cache=True,
-                **{self._cache_argument: output.past_key_values},
+                **{self._cache_name: getattr(output, self._cache_name)},
             )
         return found
 

@@ -52,7 +52,7 @@ def device_lock(
 def _runtime_folder() -> Path:
     with warnings.catch_warnings():  # of a host without XDG_RUNTIME_DIR, where platformdirs' fallback is as good
         warnings.simplefilter("ignore")
-        return platformdirs.user_runtime_path("conformance")
+        return Path(platformdirs.user_runtime_dir("conformance"))
 
 
 def _acquire(descriptor: int, name: str, deadline: Deadline, on_wait: Callable[[int | None], None]) -> None:

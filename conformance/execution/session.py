@@ -134,11 +134,21 @@ class Session:
         known = Answers(reference.__getitem__)
 
         def ask(name: str) -> Any:
-            question = Ask(self._alive(), self.suite.inputs(), self.request.parameters, case.settings, tokenizer, known)
+            question = Ask(
+                runner=self._alive(),
+                inputs=self.suite.inputs(),
+                parameters=self.request.parameters,
+                settings=case.settings,
+                tokenizer=tokenizer,
+                reference=known,
+                own=observed,
+            )
             return getattr(self.suite, name)(question)
 
+        observed = Answers(ask, is_final=lambda error: not isinstance(error, LOST))
+
         return Bench(
-            observed=Answers(ask, is_final=lambda error: not isinstance(error, LOST)),
+            observed=observed,
             reference=known,
             yardstick=Answers(yardstick.__getitem__),
             inputs=self.suite.inputs(),

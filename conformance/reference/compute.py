@@ -74,7 +74,7 @@ def compute_reference(subject: Subject, start: StartRunner) -> dict[str, Observa
         options={"batch_size": 1, "widen": True},
     )
     with start(request) as runner:
-        answers = Answers(lambda name: getattr(subject.suite, name)(_ask(subject, runner, answers)))
+        answers = _answers(subject, runner)
         return {name: getattr(answers, name) for name, wants in subject.suite.observations().items() if wants.reference}
 
 
@@ -96,10 +96,11 @@ def compute_yardstick(
             subject.request, device="cpu", dtype=dtype, attention=variant.attention, options=variant.options
         )
         with start(request) as runner:
+            answers = _answers(subject, runner, known_answers)
             for name, wants in subject.suite.observations().items():
                 if not wants.yardstick:
                     continue
-                found = getattr(subject.suite, name)(_ask(subject, runner, known_answers))
+                found = getattr(answers, name)
                 error = float(np.sqrt(np.nansum((values_of(found) - values_of(reference[name])) ** 2)))
                 if name not in worst or error > worst[name][0]:
                     worst[name] = (error, found)
@@ -111,12 +112,20 @@ def values_of(observation: Observation) -> Any:
     return np.asarray(observation.values, dtype=np.float64)  # type: ignore[attr-defined]
 
 
-def _ask(subject: Subject, runner: Runner, reference: Any) -> Ask:
-    return Ask(
-        runner=runner,
-        inputs=subject.suite.inputs(),
-        parameters=subject.request.parameters,
-        settings={},
-        tokenizer=subject.tokenizer,
-        reference=reference,
-    )
+def _answers(subject: Subject, runner: Runner, reference: Answers | None = None) -> Answers:
+    """The runner's answers to the suite's questions; without a reference, they are it."""
+
+    def ask(name: str) -> Any:
+        question = Ask(
+            runner=runner,
+            inputs=subject.suite.inputs(),
+            parameters=subject.request.parameters,
+            settings={},
+            tokenizer=subject.tokenizer,
+            reference=reference or own,
+            own=own,
+        )
+        return getattr(subject.suite, name)(question)
+
+    own = Answers(ask)
+    return own

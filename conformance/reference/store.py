@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import inspect
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance import checkpoint, codec
+from conformance.facts import installed_version
 from conformance.reference.compute import values_of
 from conformance.runner import Observation
 from conformance.suite import ConformanceSuite
@@ -57,7 +57,7 @@ class Identity:
 def identify(suite: type[ConformanceSuite], folder: Path, parameters: Mapping[str, Any], isa: str) -> Identity:
     """The identity of what `suite` wants to know of the model in `folder` on this machine."""
     inputs = _sha256(repr((suite.inputs(), sorted(parameters.items()), sorted(suite.observations().items()))))
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers")}
+    versions = {name: installed_version(name) or "not installed" for name in ("torch", "transformers")}
     return Identity(checkpoint.digest(folder), inputs, _code_digest(suite.__module__), versions, isa)
 
 
