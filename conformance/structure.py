@@ -13,6 +13,8 @@ from conformance.names import did_you_mean
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
+_DATES = ("added", "expires")
+
 _TYPES = {
     "string": "text",
     "integer": "a whole number",
@@ -81,6 +83,7 @@ def _kind(value: Any) -> str:
         (float, "a number"),
         (list, "a list"),
         (dict, "a table"),
+        (datetime.date, "a date"),
     ):
         if isinstance(value, kind):
             return name
@@ -88,11 +91,11 @@ def _kind(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """TOML's dates as JSON's: text."""
+    """The dates that belong in a profile as JSON's: text. A date anywhere else is no text, and is reported as such."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    return value
+        return {key: _as_text(each) if key in _DATES else _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _as_text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime.date) else value

@@ -42,8 +42,8 @@ def facts(folder: Path, **device: object) -> str:
     return str(path)
 
 
-def test_list_prints_the_plan_grouped_by_target(site: Path) -> None:
-    done = conformance(site, "list", "--backend", "acme", "--suite", "colours")
+def test_list_prints_the_plan_grouped_by_target(site: Path, tmp_path: Path) -> None:
+    done = conformance(site, "list", "--backend", "acme", "--suite", "colours", "--facts", facts(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "transformers/acme_flash/bfloat16  (fused; 1 case)" in done.stdout
     assert "colours.test_red_is_red[acme-colours]  COL-010  undecided: quirk acme-colours" in done.stdout

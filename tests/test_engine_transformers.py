@@ -146,9 +146,5 @@ def test_facts_are_plain_data() -> None:
 
 
 def test_a_model_of_several_values_gives_no_single_score() -> None:
-    inputs = embedded()["classification-qwen2"][1].inputs()
-    with (
-        _runner("classification-qwen2") as runner,
-        pytest.raises(ValueError, match="but one score was asked for"),
-    ):
-        runner.reward([[{"role": "user", "content": inputs.texts[0]}]])
+    with _runner("classification-qwen2") as runner, pytest.raises(ValueError, match="but one score was asked for"):
+        runner.score_pairs([("a query", "a document")])

@@ -96,7 +96,7 @@ def test_within_one_process_there_is_one_owner_too(tmp_path: Path) -> None:
 
 
 def test_the_lock_lies_in_the_users_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platformdirs, "user_runtime_path", lambda name: tmp_path / name)
+    monkeypatch.setattr(platformdirs, "user_runtime_dir", lambda name: str(tmp_path / name))
     with device_lock("cpu", Deadline.after(1), nobody):
         assert (tmp_path / "conformance" / "cpu.lock").read_text() == f"{os.getpid()}\n"
 
