@@ -19,7 +19,9 @@ from conformance.execution.channel import MAGIC, MAX_HEADER_BYTES, MAX_PAYLOAD_B
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import DeadlineExceeded, WorkerDied
 
-SOON = Deadline.after(30)
+
+def soon() -> Deadline:
+    return Deadline.after(30)
 
 
 @pytest.fixture
@@ -42,9 +44,9 @@ def header(tree: Any, *arrays: Any) -> bytes:
 def test_a_message_larger_than_any_buffer_arrives_whole(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     value = {"x": np.arange(2_000_000, dtype=np.float32), "flag": np.array([True, False]), "odd": np.arange(3.0)}
-    sender = threading.Thread(target=Channel(theirs, "the other").send, args=(value, SOON))
+    sender = threading.Thread(target=Channel(theirs, "the other").send, args=(value, soon()))
     sender.start()
-    received = channel.receive(SOON)
+    received = channel.receive(soon())
     sender.join()
     assert list(received) == list(value) and all(np.array_equal(received[key], value[key]) for key in value)
     assert all(array.flags.aligned for array in received.values())
@@ -53,9 +55,9 @@ def test_a_message_larger_than_any_buffer_arrives_whole(ends: tuple[Channel, soc
 def test_a_message_that_cannot_travel_leaves_the_channel_usable(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     with pytest.raises(ProtocolError):
-        channel.send(object(), SOON)
-    channel.send("next", SOON)
-    assert Channel(theirs, "the other").receive(SOON) == "next"
+        channel.send(object(), soon())
+    channel.send("next", soon())
+    assert Channel(theirs, "the other").receive(soon()) == "next"
 
 
 def test_silence_ends_at_the_deadline(ends: tuple[Channel, socket.socket]) -> None:
@@ -99,9 +101,9 @@ def test_the_end_of_the_stream_is_a_dead_peer(ends: tuple[Channel, socket.socket
     channel, theirs = ends
     theirs.close()
     with pytest.raises(WorkerDied, match=r"the peer closed the channel$"):
-        channel.receive(SOON)
+        channel.receive(soon())
     with pytest.raises(WorkerDied, match="broke"):
-        channel.send(1, SOON)
+        channel.send(1, soon())
 
 
 def test_a_stream_that_ends_within_a_frame_says_where(ends: tuple[Channel, socket.socket]) -> None:
@@ -109,7 +111,7 @@ def test_a_stream_that_ends_within_a_frame_says_where(ends: tuple[Channel, socke
     theirs.sendall(frame(header(None))[:-3])
     theirs.close()
     with pytest.raises(WorkerDied, match="after 25 of 28 bytes"):
-        channel.receive(SOON)
+        channel.receive(soon())
 
 
 @pytest.mark.parametrize(
@@ -149,9 +151,9 @@ def test_a_malformed_frame_is_refused_and_closes_the_channel(
     channel, theirs = ends
     theirs.sendall(data)
     with pytest.raises(ProtocolError, match=message):
-        channel.receive(SOON)
+        channel.receive(soon())
     with pytest.raises(WorkerDied):
-        channel.receive(SOON)
+        channel.receive(soon())
 
 
 @settings(max_examples=100, deadline=None)
