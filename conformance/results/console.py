@@ -86,9 +86,12 @@ class Console:
         self._done += 1
         self._failures += result.verdict.is_failure
         if result.verdict is not Verdict.PASS:
-            self._line(f"{result.verdict} {result.id}: {result.reason}".rstrip(": "), _colour(result.verdict))
+            headline = f"{result.verdict} {result.id}"
             if result.verdict.is_executed:
+                self._line(headline, _colour(result.verdict))
                 self._block(explain(result.to_json()))
+            else:
+                self._line(f"{headline}: {result.reason}".rstrip(": "), _colour(result.verdict))
         self._progress("")
 
     def group_finished(self, target: str, model: str, results: Sequence[CaseResult]) -> None:
