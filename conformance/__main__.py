@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from conformance import __version__
-from conformance.cli import INTERNAL_ERROR, INTERRUPTED, OK, USAGE
+from conformance.cli import INTERNAL_ERROR, INTERRUPTED, OK, USAGE, say
 from conformance.names import UsageError, printable, unknown
+from conformance.results.silence import fall_silent
 
 COMMANDS = {
     "run": "measure a backend and write results.json and junit.xml (the default)",
@@ -41,21 +42,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except UsageError as error:
         for fault in error.faults:
-            print(f"conformance: {printable(fault)}", file=sys.stderr)
+            say(printable(fault))
         return USAGE
     except KeyboardInterrupt:
-        print("conformance: interrupted", file=sys.stderr)
+        say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough. Python flushes stdout once more at exit, so it gets another one.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        fall_silent(sys.stdout)  # the reader (`| head`) has seen enough
         return OK
     except Exception as error:
+        if isinstance(error, OSError) and sys.stdout is not None:
+            _silence_if_full()
         if os.environ.get("CONFORMANCE_DEBUG") == "1":
             raise
         text = printable(f"{type(error).__name__}: {error}").replace("\n", " ")
-        print(f"conformance: internal error: {text} (CONFORMANCE_DEBUG=1 shows the trace)", file=sys.stderr)
+        say(f"internal error: {text} (CONFORMANCE_DEBUG=1 shows the trace)")
         return INTERNAL_ERROR
+
+
+def _silence_if_full() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        fall_silent(sys.stdout)
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -13,6 +13,7 @@ A models.toml lies beside the suites that it serves:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,15 @@ class Model:
     architecture: str = ""
     answers: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def head_size(self) -> int | None:
+        """The size of an attention head, as config.json says it; None where that cannot be read."""
+        try:
+            found = json.loads((self.folder / "config.json").read_text("utf-8"))
+            return int(found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+            return None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def check(folder: Path) -> None:
     """Raise `CheckpointError`, with every fault of the folder, unless it can be loaded safely."""
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; a model is a folder with config.json and *.safetensors")
-    faults = [*_config_faults(folder), *_weight_faults(folder), *_tokenizer_faults(folder)]
+    faults = [*_config_faults(folder), *_weight_faults(folder), *_tokenizer_faults(folder), *_limit_faults(folder)]
     if faults:
         raise CheckpointError("\n".join(faults))
 
@@ -39,7 +39,7 @@ def check(folder: Path) -> None:
 def digest(folder: Path) -> str:
     """sha256 over names and contents of everything in the folder that changes what the model computes."""
     whole = hashlib.sha256()
-    for file in sorted({file for pattern in HASHED for file in folder.glob(pattern)}):
+    for file in sorted({file for pattern in HASHED for file in folder.glob(pattern) if file.is_file()}):
         whole.update(f"{file.name}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as stream:
             while chunk := stream.read(1 << 20):
@@ -69,6 +69,8 @@ def _config_faults(folder: Path) -> list[str]:
             return [f"{folder / 'config.json'}: not a JSON object"]
     except FileNotFoundError:
         return [f"{folder / 'config.json'}: missing; the architecture cannot be known without it"]
+    except OSError as error:
+        return [_unreadable(folder / "config.json", error)]
     except ValueError as error:
         return [f"{folder / 'config.json'}: not JSON ({error})"]
     return []
@@ -87,7 +89,18 @@ def _weight_faults(folder: Path) -> list[str]:
     return [fault for file in files if (fault := _safetensors_fault(file))]
 
 
+def _unreadable(file: Path, error: OSError) -> str:
+    return f"{file}: cannot be read ({error.strerror or error})"
+
+
 def _safetensors_fault(file: Path) -> str | None:
+    try:
+        return _format_fault(file)
+    except OSError as error:
+        return _unreadable(file, error)
+
+
+def _format_fault(file: Path) -> str | None:
     """A safetensors file is 8 bytes with the header's length, a JSON header, and exactly the bytes it lists."""
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -99,7 +112,9 @@ def _safetensors_fault(file: Path) -> str | None:
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             return f"{file}: not a safetensors file (its header is not what the format prescribes)"
-    expected = 8 + length + max(ends, default=0)
+    if not ends:
+        return f"{file}: holds no tensor"
+    expected = 8 + length + max(ends)
     if size < expected:
         return f"{file}: truncated at {size} bytes; its header lists {expected}"
     return None
@@ -114,12 +129,27 @@ def _tokenizer_faults(folder: Path) -> list[str]:
         vocabulary = tokenizer["model"]["vocab"]
         ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
         ids += [token["id"] for token in tokenizer.get("added_tokens") or ()]
-        limit = config(folder).get("vocab_size")
+        largest = max(ids, default=-1)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"{file}: not a tokenizer that can be read ({type(error).__name__}: {error})"]
-    if isinstance(limit, int) and ids and max(ids) >= limit:
+    limit = None if _config_faults(folder) else config(folder).get("vocab_size")
+    if isinstance(limit, int) and largest >= limit:
         return [
-            f"{file}: disagrees with the weights: it produces ids up to {max(ids)}, "
+            f"{file}: disagrees with the weights: it produces ids up to {largest}, "
             f"but config.json says vocab_size = {limit}"
         ]
+    return []
+
+
+def _limit_faults(folder: Path) -> list[str]:
+    file = folder / "tokenizer_config.json"
+    try:
+        if not isinstance(json.loads(file.read_text("utf-8")), dict):
+            return [f"{file}: not a JSON object"]
+    except FileNotFoundError:
+        return [f"{file}: a link to a file that is not there"] if file.is_symlink() else []
+    except OSError as error:
+        return [_unreadable(file, error)]
+    except ValueError as error:
+        return [f"{file}: not JSON ({error})"]
     return []

@@ -197,7 +197,7 @@ def _not_supported(candidate: Candidate, claim: Claim, holds: bool | None, profi
         return f"{source} with encoder = false, and {candidate.suite.role} is a bidirectional encoder"
     if parameters.get("vision") is True and not claim.vision:
         return f"{source} with vision = false, and {candidate.model.name} has a vision tower"
-    size = parameters.get("head_size")
+    size = parameters.get("head_size") or (candidate.model.head_size if claim.head_sizes else None)
     if claim.head_sizes is not None and size is not None and size not in claim.head_sizes:
         return f"{source} for head sizes {list(claim.head_sizes)}, and {candidate.model.name} has {size}"
     if "batch" in parameters and parameters["batch"] not in claim.batch:

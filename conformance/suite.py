@@ -127,6 +127,7 @@ class Bench:
     tokenizer: Tokenizer
     parameters: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    layers: int | None = None  # the model's attention layers, where its configuration says
 
 
 class Underpowered(AssertionError):
@@ -194,7 +195,11 @@ class ConformanceSuite(unittest.TestCase):
         self.effective = found.effective
         self.judge(
             criteria.observed.ran_as_requested(
-                found.effective, dtype=bench.dtype, attention=bench.attention, kernels=bench.kernels
+                found.effective,
+                dtype=bench.dtype,
+                attention=bench.attention,
+                kernels=bench.kernels,
+                layers=bench.layers,
             )
         )
         return found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from conformance.runner import Generations
+from conformance.runner import Effective, Generations
 from conformance.suite import Ask
 from suites.inputs.generation import GenerationInputs
 
@@ -50,7 +51,7 @@ def stop_ids(inputs: GenerationInputs, tokenizer: Tokenizer) -> list[int]:
     return sorted({one[0] for one in ids if len(one) == 1})
 
 
-def capped(greedy: Generations, max_tokens: int | None) -> Generations:
+def capped(greedy: Generations, max_tokens: int | None, tokenizer: Tokenizer) -> Generations:
     """The reference as it would have been with at most `max_tokens` tokens (None: as it is)."""
     if max_tokens is None:
         return greedy
@@ -58,6 +59,7 @@ def capped(greedy: Generations, max_tokens: int | None) -> Generations:
     return replace(
         greedy,
         token_ids=cut,
+        texts=tuple(tokenizer.decode(ids) for ids in cut),
         finish_reasons=tuple(
             reason if len(ids) <= max_tokens else "length"
             for ids, reason in zip(greedy.token_ids, greedy.finish_reasons, strict=True)
@@ -74,9 +76,10 @@ def anchored(ask: Ask, max_tokens: int) -> Generations:
     Where the engine's token differs from the reference's, the engine's is kept for the judgement, the reference's
     takes its place in the prompt, and generation goes on from there.
     """
-    reference = capped(ask.reference.greedy, max_tokens)
+    reference = capped(ask.reference.greedy, max_tokens, ask.tokenizer)
     found: Generations = ask.own.greedy
     ids = [list(one) for one in found.token_ids]
+    ran = found.effective
     checked = [0] * len(ids)
     for _ in range(ROUNDS):
         open_rows = [row for row in range(len(ids)) if _advance(ids, checked, reference, row)]
@@ -85,10 +88,23 @@ def anchored(ask: Ask, max_tokens: int) -> Generations:
         left = max(len(reference.token_ids[row]) - checked[row] for row in open_rows)
         prompts = [[*reference.prompt_token_ids[row], *reference.token_ids[row][: checked[row]]] for row in open_rows]
         more = ask.runner.generate(prompts, max_tokens=left)
+        ran = _together(ran, more.effective)
         for row, tokens in zip(open_rows, more.token_ids, strict=True):
             room = len(reference.token_ids[row]) - checked[row]
             ids[row] = [*ids[row][: checked[row]], *tokens[:room]]
-    return replace(found, token_ids=tuple(tuple(one) for one in ids))
+    return replace(found, token_ids=tuple(tuple(one) for one in ids), effective=ran)
+
+
+def _together(first: Effective, then: Effective) -> Effective:
+    """What ran in two calls; where they disagree on dtype or attention backend, both are named."""
+    kernels = Counter(first.kernels) + Counter(then.kernels)
+    return replace(
+        first,
+        dtype=first.dtype if first.dtype == then.dtype else f"{first.dtype}, then {then.dtype}",
+        attention=first.attention if first.attention == then.attention else f"{first.attention}, then {then.attention}",
+        kernels=dict(kernels),
+        forwards=first.forwards + then.forwards,
+    )
 
 
 def _advance(ids: list[list[int]], checked: list[int], reference: Generations, row: int) -> bool:

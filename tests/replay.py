@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from conformance import checkpoint
 from conformance.catalogue import Model, load_catalogue
 from conformance.execution.group import parameters
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
@@ -50,7 +51,8 @@ def bench(
     """A bench whose engine answers with the yardstick's observations, changed by `alter(name, observation)`."""
     model, suite = embedded()[name]
     reference, yardstick = recorded(name, dtype, precision)
-    ran = Effective(dtype=dtype, attention="eager", kernels={"aten::_softmax": 8}, layers=4, forwards=2)
+    layers = checkpoint.config(model.folder)["num_hidden_layers"]
+    ran = Effective(dtype, "eager", kernels={"aten::_softmax": 128 * layers}, layers=layers, forwards=128)
 
     def answer(asked: str) -> Observation:
         recorded_as = _STANDS_FOR.get(asked, asked)
@@ -69,6 +71,7 @@ def bench(
         kernels=["aten::_softmax"],
         tokenizer=Tokenizer(model.folder),
         parameters=parameters(model),
+        layers=layers,
     )
 
 

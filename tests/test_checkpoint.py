@@ -43,6 +43,9 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         ("tokenizer.json", b"{}", "not a tokenizer that can be read (KeyError"),
         ("tokenizer.json", b"\xff", "not a tokenizer that can be read (UnicodeDecodeError"),
         ("model.safetensors", None, "no weights"),
+        ("tokenizer_config.json", b"[]", "not a JSON object"),
+        ("tokenizer_config.json", b"{", "not JSON"),
+        ("model.safetensors", (2).to_bytes(8, "little") + b"{}", "holds no tensor"),
         ("model.safetensors", b"", "truncated, or not a safetensors file"),
         ("model.safetensors", b"\x80\x04pickle!!", "truncated, or not a safetensors file"),
         ("model.safetensors", (8).to_bytes(8, "little") + b"[1,2,3] ", "its header is not what the format prescribes"),
@@ -53,6 +56,16 @@ def test_a_damaged_file_is_named_with_what_is_wrong(folder: Path, file: str, con
     (folder / file).unlink() if content is None else (folder / file).write_bytes(content)
     found = faults(folder)
     assert any(fault.startswith(str(folder)) and said in fault for fault in found), found
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["a folder", "a link to nothing"])
+def test_what_cannot_be_read_is_a_fault_of_that_file_alone(folder: Path, file: str, kind: str) -> None:
+    (folder / file).unlink(missing_ok=True)
+    (folder / file).mkdir() if kind == "a folder" else (folder / file).symlink_to(folder / "nowhere")
+    found = faults(folder)
+    assert len(found) == 1 and found[0].startswith(f"{folder / file}: "), found
+    checkpoint.digest(folder)
 
 
 def test_pickled_weights_are_refused_and_beside_safetensors_ignored(folder: Path) -> None:

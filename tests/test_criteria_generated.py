@@ -229,9 +229,9 @@ def test_anchored_text_may_go_on_only_where_the_end_was_a_tie() -> None:
 
 
 def test_equal_endings_pass_and_texts_that_diverged_before_are_no_evidence() -> None:
-    assert tokens.endings_agree(x=G, r=G).verdict is Verdict.PASS
+    assert tokens.endings_agree(x=G, r=G, sigma_gap=0.01).verdict is Verdict.PASS
     diverged = with_tokens(G, 1, (79, 78))
-    judgement = tokens.endings_agree(x=diverged, r=G)
+    judgement = tokens.endings_agree(x=diverged, r=G, sigma_gap=0.01)
     assert judgement.verdict is Verdict.PASS
     assert figures(judgement)["texts that reached their end"] == COUNT - 1
 
@@ -251,12 +251,27 @@ def test_equal_endings_pass_and_texts_that_diverged_before_are_no_evidence() -> 
     ids=["early", "goes on", "no end token", "end token early", "nothing", "reason", "a prompt less", "no reasons"],
 )
 def test_another_ending_fails(x: Generations) -> None:
-    assert tokens.endings_agree(x=x, r=G).verdict is Verdict.FAIL
+    assert tokens.endings_agree(x=x, r=G, sigma_gap=0.01).verdict is Verdict.FAIL
 
 
 def test_endings_without_a_stop_are_underpowered() -> None:
     endless = replace(G, finish_reasons=("length",) * COUNT)
-    assert tokens.endings_agree(x=endless, r=endless).verdict is Verdict.UNDERPOWERED
+    assert tokens.endings_agree(x=endless, r=endless, sigma_gap=0.01).verdict is Verdict.UNDERPOWERED
+
+
+def test_an_ending_that_the_reference_is_undecided_about_is_no_fault() -> None:
+    """The last token of a text is an end token for the reference, and one of equal logprob for the engine."""
+    row = next(i for i, reason in enumerate(G.finish_reasons) if reason == "stop")
+    last = len(G.token_ids[row]) - 1
+    other = next(int(token) for token in G.top_ids[row, last] if token != G.token_ids[row][last])
+    ids = list(G.token_ids)
+    ids[row] = (*ids[row][:-1], other)
+    reasons = list(G.finish_reasons)
+    reasons[row] = "length"
+    x = replace(G, token_ids=tuple(ids), finish_reasons=tuple(reasons))
+    gap = float(np.ptp(G.top_logprobs[row, last]))
+    assert tokens.endings_agree(x=x, r=G, sigma_gap=0.0).verdict is Verdict.FAIL
+    assert tokens.endings_agree(x=x, r=G, sigma_gap=gap).verdict is Verdict.PASS
 
 
 def test_few_prompts_are_underpowered_and_a_wrong_sigma_is_an_error() -> None:

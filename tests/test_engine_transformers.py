@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -148,3 +149,34 @@ def test_facts_are_plain_data() -> None:
 def test_a_model_of_several_values_gives_no_single_score() -> None:
     with _runner("classification-qwen2") as runner, pytest.raises(ValueError, match="but one score was asked for"):
         runner.score_pairs([("a query", "a document")])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("name", "expected"), [("cls", [1.0, 4.0]), ("last", [2.0, 6.0]), ("mean", [1.5, 5.0])])
+def test_pooling_leaves_padding_out(name: str, expected: list[float], side: str) -> None:
+    import torch
+
+    from conformance.engines.pooling import pooling
+
+    rows, longest = [[1.0, 2.0], [4.0, 5.0, 6.0]], 3
+    hidden, mask = torch.full((2, longest, 1), 99.0), torch.zeros(2, longest, dtype=torch.long)
+    for index, row in enumerate(rows):
+        where = slice(longest - len(row), longest) if side == "left" else slice(0, len(row))
+        hidden[index, where, 0] = torch.tensor(row)
+        mask[index, where] = 1
+    assert pooling(name)(hidden, mask)[:, 0].tolist() == expected
+
+
+def test_an_unknown_pooling_is_refused() -> None:
+    from conformance.engines.pooling import pooling
+
+    with pytest.raises(ValueError, match="unknown pooling 'maen'; known are cls, last, mean"):
+        pooling("maen")
+
+
+def test_an_old_transformers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from conformance.engines import loaded_model
+
+    monkeypatch.setattr(loaded_model, "transformers", SimpleNamespace(__version__="4.55.0"))
+    with pytest.raises(Unavailable, match=r"transformers 4\.55\.0 is too old"), _runner("reward-qwen3"):
+        pass

@@ -30,7 +30,8 @@ from conformance.execution.errors import (
     WorkerError,
     WorkerGone,
 )
-from conformance.execution.process import ExitStatus, WorkerPool
+from conformance.execution.exit_status import ExitStatus
+from conformance.execution.process import WorkerPool
 from conformance.execution.remote import RemoteRunner, ask_facts
 from conformance.runner import LoadRequest, NotSupported
 

@@ -158,6 +158,21 @@ def test_the_exit_code_follows_from_the_verdicts(verdicts: str, code: int) -> No
     assert {code, 2} <= set(EXIT_MEANINGS)
 
 
+def test_what_the_engine_refused_is_incomplete_and_what_the_plan_knew_is_rightly_skipped() -> None:
+    known = result(Verdict.NOT_SUPPORTED, test="test_two", reason="no encoder")
+    refused = result(Verdict.NOT_SUPPORTED, test="test_three", reason="no colours", attempts=1)
+    assert (exit_code([result(), known]), exit_code([result(), known, refused])) == (0, 6)
+    assert exit_code([known, refused]) == 5
+    built = document([result(), known, refused])
+    assert built["not_covered"][:2] == [
+        "1 case is NOT_SUPPORTED: no encoder (1).",
+        "1 case was refused by the engine although the profile claims it: no colours (1).",
+    ]
+    assert document_faults(built) == []
+    built["run"]["exit_code"] = 0
+    assert document_faults(built) == ["$.run.exit_code: is 0; the verdicts make it 6"]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(list(Verdict)), max_size=6))
 def test_exit_code_zero_means_that_something_passed_and_nothing_went_wrong(verdicts: list[Verdict]) -> None:

@@ -115,7 +115,7 @@ def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
 def test_replacing_a_run_removes_what_was_derived_from_it_and_nothing_else(tmp_path: Path) -> None:
     _record(tmp_path)
     (tmp_path / "rows").mkdir()
-    for name in ("results.json", "junit.xml", "rows/0.safetensors", "notes.txt"):
+    for name in ("results.json", "junit.xml", "rows/0123456789abcdef.safetensors", "notes.txt"):
         (tmp_path / name).write_text("of the first run")
     Journal.create(tmp_path, HEADER, replace=True).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.jsonl", "notes.txt"]

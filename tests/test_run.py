@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def test_a_passing_run_exits_0_and_writes_the_record_junit_and_the_journal(site:
     journal = read_journal(done.output)
     assert len(journal.results) == 10 and journal.in_flight == () and not journal.torn
     assert journal.synced == ("zenith/plain/bfloat16", "zenith/quick/bfloat16")
-    assert {entry.name for entry in done.output.iterdir()} == {"results.json", "junit.xml", "journal.jsonl"}
+    assert {entry.name for entry in done.output.iterdir()} == {"results.json", "junit.xml", "journal.jsonl", ".lock"}
     assert f"written: {done.output / 'results.json'}" in done.process.stdout
     assert "10 PASS" in done.process.stdout and "exit code 0" in done.process.stdout
 
@@ -110,11 +112,15 @@ def test_what_the_engine_raises_is_an_error_with_its_trace(site: Path, tmp_path:
     assert done.junit == {"testcase": 5, "failure": 0, "error": 1, "skipped": 0}
 
 
-def test_what_the_engine_does_not_support_is_neither_a_pass_nor_a_failure(site: Path, tmp_path: Path) -> None:
+def test_what_the_engine_refuses_though_the_profile_claims_it_makes_the_run_incomplete(
+    site: Path, tmp_path: Path
+) -> None:
     done = run(site, tmp_path, text=misdeeds(classify="not_supported"))
     case = done.cases["test_kinds_are_complete"]
-    assert (done.code, case["verdict"]) == (0, "NOT_SUPPORTED")
+    assert (done.code, case["verdict"]) == (6, "NOT_SUPPORTED")
     assert case["reason"] == "this build knows no colours"
+    refused = "1 case was refused by the engine although the profile claims it: this build knows no colours (1)."
+    assert refused in done.document["not_covered"]
     assert done.junit["skipped"] == 1
 
 
@@ -212,7 +218,13 @@ def test_secrets_and_the_places_of_this_machine_are_in_no_file(site: Path, tmp_p
     assert done.cases["test_kinds_are_complete"]["verdict"] == "ERROR"
     assert "<secret>" in done.cases["test_kinds_are_complete"]["reason"]
     written = [file for file in done.output.rglob("*") if file.is_file()]
-    assert len(written) == 4
+    assert {file.name for file in written if file.parent.name != "rows"} == {
+        "results.json",
+        "junit.xml",
+        "journal.jsonl",
+        ".lock",
+    }
+    assert len(written) == 5
     for file in written:
         content = file.read_bytes()
         assert secret.encode() not in content, file
@@ -226,7 +238,26 @@ def test_what_a_former_run_left_is_never_taken_for_this_one(site: Path, tmp_path
     done = run(site, tmp_path, text=misdeeds(load="unavailable"))
     assert set(done.verdicts.values()) == {"ENVIRONMENT"} and len(read_journal(done.output).results) == 5
     names = {file.name for file in done.output.iterdir()}
-    assert names == {"results.json", "junit.xml", "journal.jsonl", "notes.txt"}
+    assert names == {"results.json", "junit.xml", "journal.jsonl", ".lock", "notes.txt"}
+
+
+@pytest.mark.parametrize("name", ["results.json", "junit.xml", "journal.jsonl", ".lock"])
+def test_a_file_of_somebody_elses_is_never_replaced(site: Path, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "out" / name
+    (tmp_path / "out" / "rows").mkdir(parents=True)
+    (tmp_path / "out" / "rows" / "mine.csv").touch()
+    file.write_text('{"kind": "mine"}\n')
+    done = run(site, tmp_path)
+    assert done.code == 4 and f"{file}: the folder holds a file of that name which is not a former" in done.said
+    assert file.read_text() == '{"kind": "mine"}\n' and (tmp_path / "out" / "rows" / "mine.csv").is_file()
+
+
+def test_a_former_runs_rows_are_removed_and_no_other_file_beside_them(site: Path, tmp_path: Path) -> None:
+    former = run(site, tmp_path, text=misdeeds(score_pairs="off_by_a_third"))
+    assert former.code == 1
+    (tmp_path / "out" / "rows" / "mine.safetensors").touch()
+    assert run(site, tmp_path).code == 0
+    assert [file.name for file in (tmp_path / "out" / "rows").iterdir()] == ["mine.safetensors"]
 
 
 def test_a_model_folder_of_the_users_is_measured_with_a_reference_of_its_own(site: Path, tmp_path: Path) -> None:
@@ -252,6 +283,67 @@ def test_a_test_that_judges_nothing_is_no_pass(site: Path, tmp_path: Path) -> No
     done = run(other, tmp_path)
     assert (done.code, done.verdicts["test_kinds_are_complete"]) == (1, "UNDERPOWERED")
     assert "judged nothing" in done.cases["test_kinds_are_complete"]["reason"]
+
+
+def test_a_suite_that_cannot_be_made_is_an_error_of_its_cases_and_the_run_goes_on(site: Path, tmp_path: Path) -> None:
+    other = altered(site, tmp_path)
+    engine = other / "conformance_breaks.py"
+    engine.write_text(
+        "import conformance.execution.run as run\n"
+        "class Broken(run.Session):\n"
+        "    def __init__(self, group, *rest):\n"
+        "        if group.first.effective_target.attention == 'plain':\n"
+        "            raise KeyError('no such thing')\n"
+        "        super().__init__(group, *rest)\n"
+        "run.Session = Broken\n"
+        "from conformance.__main__ import main\n"
+        "raise SystemExit(main())\n"
+    )
+    command = [sys.executable, "-m", "conformance_breaks", "--backend", "zenith", "--suite", "colours"]
+    process = subprocess.run(
+        [*command, "--output", str(tmp_path / "out")],
+        cwd=zenith_site.ROOT,
+        env=zenith_site.environment(other),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    done = Ran(process, tmp_path / "out")
+    assert done.code == 1, done.said
+    assert {verdict for name, verdict in done.verdicts.items() if name.startswith("plain")} == {"ERROR"}
+    assert {verdict for name, verdict in done.verdicts.items() if name.startswith("quick")} == {"PASS"}
+    assert done.cases["plain.test_hues_agree"]["reason"] == "KeyError: 'no such thing'"
+    assert done.junit["error"] == 5
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+@pytest.mark.parametrize("sink", ["a full disk", "a reader that has gone"])
+def test_an_output_that_nobody_can_read_costs_no_results(
+    site: Path, tmp_path: Path, sink: str, arguments: tuple[str, ...]
+) -> None:
+    if sink == "a full disk":
+        writing = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reading, writing = os.pipe()
+        os.close(reading)
+    (tmp_path / "profile.toml").write_text(misdeeds(score_pairs="off_by_a_third"))
+    command = [sys.executable, "-m", "conformance", "--profile", str(tmp_path / "profile.toml"), "--suite", "colours"]
+    process = subprocess.run(
+        [*command, *PLAIN, "--output", str(tmp_path / "out"), *arguments],
+        cwd=zenith_site.ROOT,
+        env=zenith_site.environment(site),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writing)
+    done = Ran(process, tmp_path / "out")
+    assert done.code == done.document["run"]["exit_code"] == 1, process.stderr
+    assert len(done.verdicts) == done.junit["testcase"] == 5
+    assert "Traceback" not in process.stderr and "Exception ignored" not in process.stderr
 
 
 def test_a_damaged_reference_is_an_error_that_names_the_file(site: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import zenith_site
 from zenith_site import Ran, profile
 
+from conformance.execution.interrupts import Interrupts
 from conformance.results.document import read_document
 from conformance.results.journal import read_journal
 
@@ -173,6 +175,55 @@ def test_a_second_interrupt_does_not_cost_the_results(site: Path, tmp_path: Path
     assert len(read_document(tmp_path / "out" / "results.json")["cases"]) == 2
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_before_the_facts_are_known_leaves_an_empty_record(
+    site: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    slow = Path(shutil.copytree(site, tmp_path / "slow"))
+    marker = tmp_path / "importing"
+    (slow / "torch.py").write_text(f"open({str(marker)!r}, 'w').close()\nimport time\ntime.sleep(30)\n")
+    with started(slow, tmp_path, profile()) as process:
+        assert eventually(marker.exists)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=20)
+    assert process.returncode == 2, said
+    document = read_document(tmp_path / "out" / "results.json")
+    assert (document["run"]["interrupted"], document["run"]["planned"], document["cases"]) == (True, 5, [])
+    assert Ran(subprocess.CompletedProcess([], 2), tmp_path / "out").junit["testcase"] == 0
+    assert read_journal(tmp_path / "out").results == () and "Traceback" not in said
+
+
+@pytest.mark.parametrize("heeded", [True, False])
+def test_an_interrupt_ends_only_what_heeds_it(heeded: bool) -> None:
+    with Interrupts() as interrupts:
+        reached = False
+        with contextlib.suppress(KeyboardInterrupt), interrupts.heeded() if heeded else contextlib.nullcontext():
+            signal.raise_signal(signal.SIGTERM)
+            reached = True
+        assert reached != heeded
+        signal.raise_signal(signal.SIGINT)  # the second costs nothing
+        with pytest.raises(KeyboardInterrupt), interrupts.heeded():
+            raise AssertionError("an interrupt that was kept ends the next block that heeds it")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_second_run_into_the_same_folder_is_refused_and_touches_nothing(site: Path, tmp_path: Path) -> None:
+    with started(site, tmp_path, misdeeds(classify="hang")) as process:
+        assert eventually(lambda: in_flight(tmp_path, "test_kinds_are_complete"))
+        before = (tmp_path / "out" / "journal.jsonl").read_bytes()
+        second = zenith_site.conformance(
+            site, "--backend", "zenith", "--suite", "colours", "--output", tmp_path / "out"
+        )
+        assert second.returncode == 4
+        assert f"another run (process {process.pid}) is writing there" in second.stderr
+        assert (tmp_path / "out" / "journal.jsonl").read_bytes() == before
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert len(read_document(tmp_path / "out" / "results.json")["cases"]) == 2
+    assert run(site, tmp_path).code == 0  # the lock ends with its holder
+
+
 def test_a_killed_run_leaves_a_readable_journal_and_no_worker(site: Path, tmp_path: Path) -> None:
     with started(site, tmp_path, misdeeds(classify="hang")) as process:
         assert eventually(lambda: in_flight(tmp_path, "test_kinds_are_complete"))
@@ -205,7 +256,7 @@ def test_an_output_that_cannot_be_written_is_said_before_anything_runs(site: Pat
     done = zenith_site.conformance(site, "--backend", "zenith", "--suite", "colours", "--output", output)
     assert done.returncode == 4
     assert done.stderr.startswith(f"conformance: cannot write {output}") and "--output" in done.stderr
-    assert "zenith loads" not in done.stdout
+    assert "zenith loads" not in done.stdout and "not a folder" in done.stderr
 
 
 def test_a_disk_that_fills_up_is_said_and_what_had_ended_is_kept(site: Path, tmp_path: Path) -> None:

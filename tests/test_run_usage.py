@@ -35,6 +35,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
         (("--backend", "cpu", "--run", "nightli"), "unknown run 'nightli'; did you mean 'nightly'?"),
         (("--backend", "cpu", "--siute", "rerank"), "unknown option '--siute'; did you mean '--suite'?"),
         (("run", "--backend", "cpu", "--deadline", "soon"), "'soon' is no number of seconds above 0"),
+        (("--backend", "cpu", "--output", ""), "an empty path is no folder"),
         (("--backend", "cpu", "--as-of", "tomorrow"), "'tomorrow' is no date"),
         (("rum", "--backend", "cpu"), "unknown subcommand 'rum'; did you mean 'run'?"),
         (("--backend", "cpu", "--profile", "x.toml"), "not allowed with argument"),

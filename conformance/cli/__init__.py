@@ -2,5 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
+from conformance.results.silence import fall_silent
+
 OK, FAILURES, INTERRUPTED, INTERNAL_ERROR, USAGE, NOTHING_EXECUTED, INCOMPLETE = range(7)
 """Exit codes. INCOMPLETE: passed, but something selected could not run."""
+
+
+def say(text: str) -> None:
+    """Say one line on standard error; where that cannot be written, the exit code still tells."""
+    try:
+        print(f"conformance: {text}", file=sys.stderr)
+    except OSError:
+        fall_silent(sys.stderr)

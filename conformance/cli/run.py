@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.cli import INTERNAL_ERROR, NOTHING_EXECUTED, USAGE
+from conformance.cli import INTERNAL_ERROR, NOTHING_EXECUTED, USAGE, say
 from conformance.cli.arguments import add_backend, add_selection, read_inputs
 from conformance.names import UsageError
+from conformance.results.silence import fall_silent
 
 if TYPE_CHECKING:
     from conformance.plan import Plan
@@ -27,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_backend(parser)
     add_selection(parser)
     parser.add_argument(
-        "--output", metavar="DIR", type=Path, default=Path("out"), help="where the results go (default: out)"
+        "--output", metavar="DIR", type=_folder, default=Path("out"), help="where the results go (default: out)"
     )
     parser.add_argument(
         "--deadline",
@@ -45,21 +42,17 @@ def main(options: argparse.Namespace) -> int:
     plan = inputs.plan()
     if not plan.cases:
         for name in plan.suites_without_model:
-            print(f"conformance: no model plays the role of the suite {name}", file=sys.stderr)
-        print("conformance: the selection leaves no case; `list` shows what there is", file=sys.stderr)
+            say(f"no model plays the role of the suite {name}")
+        say("the selection leaves no case; `list` shows what there is")
         return NOTHING_EXECUTED
     check_folders(plan)
     # Only now what needs numpy: a mistyped name is answered at once.
     from conformance.cli.explain import reproduction
+    from conformance.execution.interrupts import Interrupts
     from conformance.execution.run import RunRequest, run
     from conformance.results.console import Console
-    from conformance.results.output import JUNIT, RESULTS, OutputError, make_folder
+    from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, claimed
 
-    try:
-        make_folder(options.output)
-    except OutputError as error:
-        print(f"conformance: {error}", file=sys.stderr)
-        return USAGE
     request = RunRequest(
         plan=inputs.plan,
         facts=inputs.facts,
@@ -72,15 +65,17 @@ def main(options: argparse.Namespace) -> int:
         case_seconds=options.deadline,
     )
     stream = sys.stderr if options.json else sys.stdout
-    with _interruptible(), Console(stream) as console:
-        try:
-            document: dict[str, Any] = run(request, console)
-        except OutputError as error:
-            print(f"conformance: {error}", file=sys.stderr)
-            return INTERNAL_ERROR if (options.output / "journal.jsonl").exists() else USAGE
-        console.run_finished(document, [options.output / RESULTS, options.output / JUNIT])
-    if options.json:
-        print(json.dumps(document, indent=1))
+    is_claimed = False
+    try:
+        with Interrupts() as interrupts, claimed(options.output), Console(stream) as console:
+            is_claimed = True
+            document: dict[str, Any] = run(request, console, interrupts)
+            console.run_finished(document, [options.output / RESULTS, options.output / JUNIT])
+            if options.json:
+                _print(json.dumps(document, indent=1))
+    except OutputError as error:
+        say(str(error))
+        return INTERNAL_ERROR if is_claimed and (options.output / JOURNAL).exists() else USAGE
     return int(document["run"]["exit_code"])
 
 
@@ -98,26 +93,21 @@ def check_folders(plan: Plan) -> None:
         raise UsageError(*faults)
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: what was measured is written. A second signal does not stop the writing."""
-    numbers = itertools.count(1)  # taken in one step: a signal may come in the midst of another's handler
-
-    def interrupt(*_: object) -> None:
-        if next(numbers) != 2:  # the third is from somebody who has waited long enough
-            raise KeyboardInterrupt
-
-    former = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    # A signal may wake another thread (numpy has some), or come just before a wait begins: Python notes it, and the
-    # wait for a worker goes on. The timer breaks every wait once a second, for what was noted to be heeded.
-    former[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
+def _print(text: str) -> None:
+    """Print to standard output; where that cannot be written, the results still are, and count."""
     try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        for number, handler in former.items():
-            signal.signal(number, handler)
+        print(text, flush=True)
+    except BrokenPipeError:
+        fall_silent(sys.stdout)
+    except OSError as error:
+        fall_silent(sys.stdout)
+        say(f"standard output cannot be written: {error.strerror}")
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path is no folder")
+    return Path(text)
 
 
 def _positive(text: str) -> float:

@@ -56,8 +56,8 @@ def conclude(
         message = f"{compared}: {_listed(said)}"
         if wrong and not faults and all(_is_grey(measure) for measure in wrong):
             message += (
-                f" Within {limits().ratio.grey_zone.value:g} times the limit lies the grey zone: "
-                "four times as many fresh prompts decide it."
+                f" It lies in the grey zone, within {limits().ratio.grey_zone.value:g} times the limit: "
+                "more prompts than these would decide it; until then it is a failure."
             )
         return Judgement(criterion, Verdict.FAIL, message, figures, rows)
     if weak or doubts:

@@ -168,11 +168,12 @@ def _gap(r: Generations, i: int, position: int, token: int) -> float:
     return float(r.logprobs[i, position] - rated)
 
 
-def endings_agree(*, x: Generations, r: Generations) -> Judgement:
+def endings_agree(*, x: Generations, r: Generations, sigma_gap: float) -> Judgement:
     """Text that reaches the reference's end ends there: same length, same last token, same finish reason.
 
     A prompt whose text differs before is no evidence about endings (`divergence_is_a_tie` judges it), unless its
-    difference is the end itself: a text that ends early. UNDERPOWERED where no text that reached its end stops there.
+    difference is the end itself: a text that ends early. A last token that the reference rates within 8 `sigma_gap`
+    of its own is a tie, and no evidence either. UNDERPOWERED where no text that reached its end stops there.
     ValueError where r is at fault.
     """
     name = "tokens.endings_agree"
@@ -187,6 +188,10 @@ def endings_agree(*, x: Generations, r: Generations) -> Judgement:
     for i, position in enumerate(first_divergences(x.token_ids, r.token_ids)):
         mine, theirs = x.token_ids[i], r.token_ids[i]
         if position is not None and position < min(len(mine), len(theirs)) - 1:
+            continue
+        tied = limits().tokens.gap_sigma.value * sigma_gap
+        within = position is not None and position < min(len(mine), len(theirs))
+        if position is not None and within and _gap(r, i, position, mine[position]) <= tied:
             continue
         reached += 1
         stops += r.finish_reasons[i] == "stop"

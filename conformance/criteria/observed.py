@@ -196,11 +196,21 @@ def _constant(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bool
     return bool(np.array_equal(values, np.broadcast_to(values[:1], values.shape), equal_nan=True))
 
 
-def ran_as_requested(effective: Effective, *, dtype: str, attention: str, kernels: Sequence[str]) -> Judgement:
+def went_token_by_token(effective: Effective, *, tokens: int) -> Judgement:
+    """The model made at least as many forward passes as there are tokens to decode, so none were read in one go."""
+    name = "observed.went_token_by_token"
+    figure = Figure("forward passes", effective.forwards, float(tokens), "min", "one pass for each token of a text")
+    return conclude(name, f"decoding of {tokens} tokens", [Measure(figure, Decides.EXACT)], rows={})
+
+
+def ran_as_requested(
+    effective: Effective, *, dtype: str, attention: str, kernels: Sequence[str], layers: int | None = None
+) -> Judgement:
     """Dtype and attention backend are those requested, and every attention call went to an expected kernel.
 
     `kernels` are the profile's expectation: names, or patterns as in fnmatch (case counts). The kernels seen must
-    add up to layers x forwards; none seen is a fault, because then nobody knows what ran.
+    add up to layers x forwards; none seen is a fault, because then nobody knows what ran. `layers` is the model's
+    own number where it is known, so that an engine cannot leave one out of the account.
     """
     name = "observed.ran_as_requested"
     faults = [
@@ -220,6 +230,8 @@ def ran_as_requested(effective: Effective, *, dtype: str, attention: str, kernel
         for kernel, calls in sorted(seen.items())
         if not any(fnmatch.fnmatchcase(kernel, pattern) for pattern in kernels)
     ]
+    if layers is not None and effective.layers != layers:
+        faults.append(f"{effective.layers} layers were reported, but the model has {layers}")
     if effective.layers < 1 or effective.forwards < 1:
         faults.append(
             f"{effective.layers} layers and {effective.forwards} forwards were reported; both must be above 0"

@@ -18,6 +18,11 @@ def not_covered(plan: Plan, profile: Profile) -> list[str]:
         sentences.append(
             "The embedded models are tiny: shapes of full-size models, long contexts, large batches were not reached."
         )
+    local = sorted({case.model.name for case in plan.cases if not case.model.answers})
+    if local:
+        sentences.append(
+            f"{', '.join(local)}: no right answers are known, so what reference and engine get wrong alike is not seen."
+        )
     applied = {name for case in plan.cases for name in case.quirks}
     sentences += [
         f"Quirk {quirk.id} was applied, so this is not covered: {quirk.uncovered}."

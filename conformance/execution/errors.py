@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from conformance.execution.process import ExitStatus
+    from conformance.execution.exit_status import ExitStatus
 
 
 class ExecutionError(Exception):

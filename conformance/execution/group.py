@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from conformance import checkpoint
@@ -66,11 +67,24 @@ def groups(plan: Plan) -> list[Group]:
 
 
 def parameters(model: Model) -> dict[str, Any]:
-    """The model's parameters; a folder of the user's has its own token limit, not that of the catalogue's model."""
+    """The model's parameters; a folder of the user's has its own token limit and pooling, not the catalogue's."""
     own = dict(model.parameters)
     if model.tier == "local":
         own.pop("max_tokens", None)
+        own.update(_pooling(model.folder))
         limit = checkpoint.token_limit(model.folder)
         if limit is not None:
             own["max_tokens"] = limit
     return own
+
+
+def _pooling(folder: Path) -> dict[str, str]:
+    """The pooling that a sentence-transformers folder describes, where it does and it is one that runners know."""
+    file = folder / "1_Pooling" / "config.json"
+    try:
+        described = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    modes = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "last"}
+    chosen = [name for key, name in modes.items() if isinstance(described, dict) and described.get(key) is True]
+    return {"pooling": chosen[0]} if len(chosen) == 1 else {}

@@ -12,7 +12,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -22,38 +21,13 @@ from conformance.execution import bootstrap
 from conformance.execution.channel import Channel
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import DeadlineExceeded, ExecutionError, ServerDied, WorkerDied
+from conformance.execution.exit_status import ExitStatus
 from conformance.execution.worker import DUMP_SIGNAL
 
 LOG_TAIL_BYTES = 4_096
 _ANSWER_SECONDS = 30.0  # for the server, which does nothing that takes long
 _KILL_SECONDS = 10.0  # for the kernel to end a killed process; a driver can hold it up
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[^\n\t\x20-\x7e\xa0-\U0010ffff]")
-
-
-@dataclass(frozen=True)
-class ExitStatus:
-    """How a process ended: with the exit code `code`, or by the signal of number `signal`; one of them is None."""
-
-    code: int | None
-    signal: int | None
-
-    @classmethod
-    def of(cls, exit_code: int) -> ExitStatus:
-        """From an exit code that is negative for signals, as `os.waitstatus_to_exitcode` gives it."""
-        return cls(None, -exit_code) if exit_code < 0 else cls(exit_code, None)
-
-    @property
-    def signal_name(self) -> str | None:
-        """The signal as "SIGSEGV", or None for a process that exited."""
-        if self.signal is None:
-            return None
-        try:
-            return signal.Signals(self.signal).name
-        except ValueError:
-            return f"signal {self.signal}"
-
-    def __str__(self) -> str:
-        return f"exited with code {self.code}" if self.signal is None else f"was killed by {self.signal_name}"
 
 
 class Worker:

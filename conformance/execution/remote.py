@@ -23,7 +23,8 @@ from conformance.execution.errors import (
     WorkerError,
     WorkerGone,
 )
-from conformance.execution.process import ExitStatus, Worker, WorkerPool, said
+from conformance.execution.exit_status import ExitStatus
+from conformance.execution.process import Worker, WorkerPool, said
 from conformance.runner import (
     ClassLogits,
     ForcedLogprobs,

@@ -17,8 +17,9 @@ from conformance.execution.coverage import not_covered
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import ExecutionError
 from conformance.execution.group import Group, groups
+from conformance.execution.interrupts import Interrupts
 from conformance.execution.lock import device_lock
-from conformance.execution.outcome import Outcome
+from conformance.execution.outcome import Outcome, outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.remote import ask_facts
@@ -29,7 +30,7 @@ from conformance.profile import Profile
 from conformance.results.document import Counters, build_document, write_document
 from conformance.results.journal import Journal, RunHeader
 from conformance.results.junit import write_junit
-from conformance.results.output import JUNIT, RESULTS, OutputError, make_folder, remove_former_run
+from conformance.results.output import JUNIT, RESULTS, OutputError
 from conformance.results.record import CaseResult
 from conformance.results.redact import Redactor
 from conformance.results.rows import write_rows
@@ -81,17 +82,21 @@ class _Tally:
     interrupted: bool = False
 
 
-def run(request: RunRequest, listener: Listener) -> dict[str, Any]:
+def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict[str, Any]:
     """Run the plan and write the output folder; the document that results.json holds.
 
-    An interrupt ends it early, with what was measured written; the document says so. Raises `OutputError` where the
-    output folder cannot be written.
+    The folder is the caller's (`claimed`). An interrupt ends the run early, with what was measured written; the
+    document says so. Raises `OutputError` where the folder cannot be written.
     """
     tally = _Tally()
-    remove_former_run(make_folder(request.output))
     with ExitStack() as stack:
         pools = stack.enter_context(Pools())
-        facts = complete_facts(request.plan, request.facts, request.engines, pools, request.load_seconds)
+        facts = request.facts
+        try:
+            with interrupts.heeded():
+                facts = complete_facts(request.plan, request.facts, request.engines, pools, request.load_seconds)
+        except KeyboardInterrupt:
+            tally.interrupted = True
         plan = request.plan(facts)
         header = _header(request, plan, facts)
         redact = Redactor.of_this_machine(
@@ -100,15 +105,12 @@ def run(request: RunRequest, listener: Listener) -> dict[str, Any]:
         journal = stack.enter_context(Journal.create(request.output, header, redact=redact))
         listener.run_started(header)
         references = References(pools, str(facts.get("isa", "")), request.load_seconds, listener.note)
-        try:
-            for case in plan.cases:
-                if case.verdict is not None:
-                    _settle(_result(request, case, Outcome(case.verdict, case.reason)), journal, listener, tally)
-            with owned_device(plan, listener.note):
-                for group in groups(plan):
-                    _run_group(request, group, plan.device, pools, references, journal, listener, tally)
-        except KeyboardInterrupt:
-            tally.interrupted = True
+        if not tally.interrupted:
+            try:
+                with interrupts.heeded():
+                    _measure(request, plan, pools, references, journal, listener, tally)
+            except KeyboardInterrupt:
+                tally.interrupted = True
     document = build_document(
         header,
         tally.results,
@@ -144,6 +146,23 @@ def complete_facts(
     return {**facts, **known, "device": {**facts.get("device", {}), **known["device"]}}
 
 
+def _measure(
+    request: RunRequest,
+    plan: Plan,
+    pools: Pools,
+    references: References,
+    journal: Journal,
+    listener: Listener,
+    tally: _Tally,
+) -> None:
+    for case in plan.cases:
+        if case.verdict is not None:
+            _settle(_result(request, case, Outcome(case.verdict, case.reason)), journal, listener, tally)
+    with owned_device(plan, listener.note):
+        for group in groups(plan):
+            _run_group(request, group, plan.device, pools, references, journal, listener, tally)
+
+
 def _run_group(
     request: RunRequest,
     group: Group,
@@ -154,10 +173,12 @@ def _run_group(
     listener: Listener,
     tally: _Tally,
 ) -> None:
-    engine_class = request.engines[group.first.effective_target.engine]
+    target, model = group.first.effective_target, group.first.model.name
     done: list[CaseResult] = []
-    session = Session(group, device, engine_class, pools, request.load_seconds, request.case_seconds)
+    session: Session | None = None
     try:
+        engine_class = request.engines[target.engine]
+        session = Session(group, device, engine_class, pools, request.load_seconds, request.case_seconds)
         with session:
             for case in group.cases:
                 if session.given_up:  # never launched, so the journal must not say so
@@ -167,13 +188,21 @@ def _run_group(
                     listener.case_started(case.id)
                     result = _run_case(request, session, references, case, listener)
                 done.append(_settle(result, journal, listener, tally))
-    except (ExecutionError, ProtocolError) as error:
-        listener.note(f"{group.first.effective_target} {group.first.model.name}: the worker did not end well: {error}")
+    except OutputError:
+        raise
+    except Exception as error:  # a defect of one suite or engine must not cost the others their verdicts
+        rest = group.cases[len(done) :]
+        if not rest:
+            listener.note(f"{target} {model}: the worker did not end well: {error}")
+        for case in rest:
+            result = _result(request, case, outcome_of(error), started=_now(), attempts=1)
+            done.append(_settle(result, journal, listener, tally))
     finally:
-        tally.models_loaded += session.loads
-        tally.peak_mib = max(tally.peak_mib, session.peak_mib)
-    journal.sync(group.first.effective_target.id)
-    listener.group_finished(group.first.effective_target.id, group.first.model.name, done)
+        if session is not None:
+            tally.models_loaded += session.loads
+            tally.peak_mib = max(tally.peak_mib, session.peak_mib)
+    journal.sync(target.id)
+    listener.group_finished(target.id, model, done)
 
 
 def _run_case(

@@ -159,6 +159,7 @@ class Session:
             tokenizer=tokenizer,
             parameters=self.request.parameters,
             settings=case.settings,
+            layers=checkpoint.config(case.model.folder).get("num_hidden_layers"),
         )
 
     def _prepare(self) -> None:

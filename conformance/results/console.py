@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import rich.console
 from rich.live import Live
@@ -20,20 +20,30 @@ from conformance.results.journal import RunHeader
 from conformance.results.margin import Margin, worst_margin
 from conformance.results.printable import encodable, one_line, printable
 from conformance.results.record import CaseResult
+from conformance.results.silence import fall_silent
 from conformance.verdict import Verdict
 
 _WIDE = 160  # columns where nothing says how many there are: a log has no edge
 
 
 class _Screen(rich.console.Console):
-    """A rich console that falls silent where nobody reads any more, instead of ending the process."""
+    """A rich console that falls silent where it cannot be written, instead of ending the run.
 
-    def on_broken_pipe(self) -> None:
-        # rich would raise SystemExit: `| head` must cost a run its output, not its results.
+    `| head` or a full disk behind standard output must cost a run its output, not its results.
+    """
+
+    def on_broken_pipe(self) -> None:  # rich would raise SystemExit
+        self._fall_silent()
+
+    def __exit__(self, *raised: Any) -> None:  # rich writes in it, whatever is shown
+        try:
+            super().__exit__(*raised)
+        except OSError:
+            self._fall_silent()
+
+    def _fall_silent(self) -> None:
         self.quiet = True
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, self.file.fileno())
-        os.close(null)
+        fall_silent(cast("TextIO", self.file))
 
 
 class Console:

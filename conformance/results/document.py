@@ -49,16 +49,23 @@ def exit_code(results: Iterable[CaseResult], *, interrupted: bool = False) -> in
     """The exit code of a run with these results: a key of `EXIT_MEANINGS`.
 
     An interrupted run says so whatever it found. Failures weigh more than what could not run; a run in which no
-    case was executed is never a success, whatever the reason.
+    case was executed is never a success, whatever the reason. What the engine refused though it was launched is
+    incomplete; what the plan knew not to be supported is rightly skipped.
     """
-    seen = {result.verdict for result in results}
+    every = list(results)
+    seen = {result.verdict for result in every}
     if interrupted:
         return 2
     if any(verdict.is_failure for verdict in seen):
         return 1
     if not any(verdict.is_executed for verdict in seen):
         return 5
-    return 6 if any(verdict.is_incomplete for verdict in seen) else 0
+    return 6 if any(result.verdict.is_incomplete or _is_refused(result) for result in every) else 0
+
+
+def _is_refused(result: CaseResult) -> bool:
+    """Whether the plan wanted the case, as the profile claims it, and what was launched did not support it."""
+    return result.verdict is Verdict.NOT_SUPPORTED and result.attempts > 0
 
 
 def build_document(
@@ -162,10 +169,15 @@ def _told_by(results: Sequence[CaseResult], planned: int) -> list[str]:
     for verdict in Verdict:
         if verdict.is_failure or verdict is Verdict.PASS:
             continue
-        reasons = Counter(result.reason or "no reason given" for result in results if result.verdict is verdict)
-        if reasons:
-            listed = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
-            sentences.append(f"{_cases(sum(reasons.values()))} {verdict}: {listed}.")
+        members = [result for result in results if result.verdict is verdict and not _is_refused(result)]
+        if members:
+            sentences.append(f"{_cases(len(members), 'is', 'are')} {verdict}: {_reasons(members)}.")
+    refused = [result for result in results if _is_refused(result)]
+    if refused:
+        claims = "the profile claims it" if len(refused) == 1 else "the profile claims them"
+        sentences.append(
+            f"{_cases(len(refused), 'was', 'were')} refused by the engine although {claims}: {_reasons(refused)}."
+        )
     executed = [result for result in results if result.verdict.is_executed]
     if executed:
         models = sorted({result.model for result in executed})
@@ -175,8 +187,13 @@ def _told_by(results: Sequence[CaseResult], planned: int) -> list[str]:
     return sentences
 
 
-def _cases(count: int) -> str:
-    return "1 case is" if count == 1 else f"{count} cases are"
+def _reasons(results: Sequence[CaseResult]) -> str:
+    reasons = Counter(result.reason or "no reason given" for result in results)
+    return "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+
+
+def _cases(count: int, one: str, several: str) -> str:
+    return f"1 case {one}" if count == 1 else f"{count} cases {several}"
 
 
 @functools.lru_cache(maxsize=1)

@@ -7,6 +7,7 @@ everything so far was forced to the disk. A line is one write to the file, witho
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -106,6 +107,8 @@ class Journal:
             journal._force_to_disk()
         except OutputError:
             journal._abandon()
+            with contextlib.suppress(OSError):  # without a header nobody could tell whose file it is
+                path.unlink()
             raise
         return journal
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import json
 import os
-import shutil
+import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
 JUNIT = "junit.xml"
 ROWS = "rows"
+LOCK = ".lock"
+
+_ROWS_FILE = re.compile(r"[0-9a-f]{16}\.safetensors")
+_FOREIGN = "the folder holds a file of that name which is not a former run's; give --output a new folder"
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # some network file systems have none
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free space on it or give --output a folder on another one",
@@ -20,8 +29,8 @@ _REMEDIES = {
     errno.EACCES: "permission is denied; give --output a folder that you may write to",
     errno.EPERM: "permission is denied; give --output a folder that you may write to",
     errno.EROFS: "the file system is read-only; give --output a folder that you may write to",
-    errno.ENOTDIR: "a part of the path is a file; give --output a folder",
-    errno.EEXIST: "it exists already; give --output a new folder",
+    errno.ENOTDIR: "a part of the path is not a folder; give --output a folder",
+    errno.EEXIST: "it is not a folder; give --output a folder",
 }
 
 
@@ -48,18 +57,89 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
+@contextlib.contextmanager
+def claimed(output: Path) -> Iterator[None]:
+    """Create the folder of a new run, own it among runs while the context lasts, and remove a former run's files.
+
+    Raises `OutputError` where it cannot be had, which leaves what others wrote there as it was.
+    """
+    path = make_folder(output) / LOCK
+    try:
+        # Never deleted: whoever has opened a file that is deleted then would own another lock than whoever comes next.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise OutputError.from_os(path, error) from error
+    try:
+        _own(descriptor, path)
+        try:
+            remove_former_run(output)
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # the kernel frees the lock; the id is only for the message
+                os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _own(descriptor: int, path: Path) -> None:
+    try:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", errors="replace").strip()
+        if holder and not holder.isdecimal():
+            raise OutputError(path, _FOREIGN)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputError(
+                path.parent, f"another run (process {holder or '?'}) is writing there; give --output another folder"
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        raise OutputError.from_os(path, error) from error
+
+
 def remove_former_run(output: Path) -> None:
     """Remove the files of an earlier run, and nothing else; raises `OutputError`.
 
-    A results.json that outlives its run would be taken for the new run's where that is killed before its end.
+    A results.json that outlives its run would be taken for the new run's where that is killed before its end. Only
+    a folder whose journal begins as a run's does holds an earlier run; files of the same names in any other folder
+    are somebody else's and an error.
     """
-    try:
+    if not _holds_a_run(output):
         for name in (RESULTS, JUNIT, JOURNAL):
+            if os.path.lexists(output / name):
+                raise OutputError(output / name, _FOREIGN)
+        return
+    try:
+        for name in (RESULTS, JUNIT):
             (output / name).unlink(missing_ok=True)
-        if (output / ROWS).is_dir() and not (output / ROWS).is_symlink():
-            shutil.rmtree(output / ROWS)
+        rows = output / ROWS
+        if rows.is_dir() and not rows.is_symlink():
+            for file in rows.iterdir():
+                if _ROWS_FILE.fullmatch(file.name):
+                    file.unlink()
+            if not any(rows.iterdir()):
+                rows.rmdir()
+        (output / JOURNAL).unlink()  # last: without it a removal that was cut short could not be taken up again
     except OSError as error:
         raise OutputError.from_os(error.filename or output, error) from error
+
+
+def _holds_a_run(output: Path) -> bool:
+    path = output / JOURNAL
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            header = json.loads(file.readline())
+    except OSError as error:
+        raise OutputError.from_os(path, error) from error
+    except ValueError:
+        return False
+    return isinstance(header, dict) and header.get("kind") == "run" and {"plan_hash", "planned"} <= set(header)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -1,0 +1,177 @@
+"""A transformers model loaded on a torch device: tokenising, batching, and proof of what ran."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import transformers
+from packaging.version import Version
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    GenerationMixin,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from conformance.engines import device as devices
+from conformance.engines.batching import batches, pad
+from conformance.engines.kernels import KernelCounter
+from conformance.runner import Effective, LoadRequest, Runner, TokenIds, Unavailable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from conformance.runner import Floats
+
+OLDEST = "4.56"
+
+_PAID_FOR_ONCE = (GenerationMixin, PreTrainedModel, PreTrainedTokenizerFast)
+"""Transformers imports on first use. Naming these has the server do it once, not every forked worker (1.6 s each)."""
+
+_AUTO_CLASS = {
+    "embedding": AutoModel,
+    "rerank.decoder": AutoModelForCausalLM,
+    "rerank.cross_encoder": AutoModelForSequenceClassification,
+    "classification": AutoModelForSequenceClassification,
+    "reward": AutoModelForSequenceClassification,
+    "generation": AutoModelForCausalLM,
+}
+
+
+class LoadedModel(Runner):
+    """What every answer needs; `TransformersRunner` asks the questions."""
+
+    def __init__(self, request: LoadRequest) -> None:
+        super().__init__(request)
+        self.batch_size = int(request.options.get("batch_size", 32))
+        self.torch_dtype: torch.dtype = getattr(torch, request.dtype)
+        self._forwards = 0
+
+    def __enter__(self) -> Self:
+        request = self.request
+        devices.require(request.device)
+        if Version(transformers.__version__) < Version(OLDEST):
+            raise Unavailable(f"transformers {transformers.__version__} is too old; {OLDEST} or newer is needed")
+        devices.set_precision_switches()
+        self.device = torch.device(request.device)
+        self.tokenizer = AutoTokenizer.from_pretrained(request.folder, local_files_only=True)
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        self.model = self._load()
+        self.model.register_forward_pre_hook(self._count_forward)
+        # Renamed in transformers 5, where the old name warns.
+        known = inspect.signature(self.model.forward).parameters
+        self._cache_name = "cache" if "cache" in known else "past_key_values"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self.model
+        devices.release(self.device)
+
+    def _load(self) -> Any:
+        request = self.request
+        kind = _AUTO_CLASS.get(request.role) or _AUTO_CLASS[request.role.split(".")[0]]
+        model, report = kind.from_pretrained(
+            request.folder,
+            dtype=self.torch_dtype,
+            attn_implementation=request.attention,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+        if missing:
+            raise ValueError(
+                f"{request.folder} holds no weights for {', '.join(missing[:5])}"
+                f"{' and others' if len(missing) > 5 else ''}; {kind.__name__} would have made them up"
+            )
+        return model.to(self.device).eval()
+
+    def _tokenize(
+        self, first: list[str], second: list[str] | None = None, *, special: bool = True
+    ) -> tuple[TokenIds, ...]:
+        if not first:
+            return ()
+        limit = self.request.parameters.get("max_tokens")
+        rows = self.tokenizer(
+            first, second, truncation=limit is not None, max_length=limit, padding=False, add_special_tokens=special
+        )["input_ids"]
+        return tuple(tuple(row) for row in rows)
+
+    def _pad(self, rows: Sequence[Sequence[int]], side: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return pad(rows, int(self.tokenizer.pad_token_id), side, self.device)
+
+    def _forward_all(
+        self,
+        rows: Sequence[TokenIds],
+        read: Callable[[Any, torch.Tensor], torch.Tensor],
+        *,
+        side: str | None = None,
+        **arguments: Any,
+    ) -> tuple[Floats, Effective]:
+        """One forward pass for every prompt, in batches; `read(output, mask)` gives the rows that are kept."""
+        found: list[Any] = [None] * len(rows)
+        with self._observing() as seen:
+            for batch in batches([len(row) for row in rows], self.batch_size):
+                inputs, mask, positions = self._pad([rows[i] for i in batch], side or self.tokenizer.padding_side)
+                if self._is_decoder():
+                    arguments = {**arguments, "position_ids": positions, "use_cache": False}
+                with self._computing():
+                    values = read(self.model(input_ids=inputs, attention_mask=mask, **arguments), mask)
+                for row, index in enumerate(batch):
+                    found[index] = values[row].cpu().numpy()
+        return np.stack(found) if found else np.zeros((0, 0), np.float32), seen.effective()
+
+    def _is_decoder(self) -> bool:
+        return any(getattr(module, "is_causal", False) for module in self.model.modules())
+
+    def _computing(self) -> AbstractContextManager[Any]:
+        """What is active around the model's passes; the reference widens here."""
+        return nullcontext()
+
+    @contextmanager
+    def _observing(self) -> Iterator[Seen]:
+        self._forwards = 0
+        with torch.no_grad(), KernelCounter() as counter:
+            yield Seen(self, counter)
+
+    def _count_forward(self, *_: Any) -> None:
+        self._forwards += 1
+
+    def _widest(self, values: torch.Tensor) -> torch.Tensor:
+        return values if values.dtype == torch.float64 else values.float()
+
+    def _end_token_ids(self) -> list[int]:
+        ends = self.model.generation_config.eos_token_id
+        if ends is None:
+            ends = self.model.config.eos_token_id
+        return [] if ends is None else list(ends) if isinstance(ends, (list, tuple)) else [int(ends)]
+
+
+class Seen:
+    """What was seen while a runner was observed."""
+
+    def __init__(self, runner: LoadedModel, counter: KernelCounter) -> None:
+        self._runner, self._counter = runner, counter
+
+    def effective(self) -> Effective:
+        model = self._runner.model
+        dtypes = {str(weight.dtype).removeprefix("torch.") for weight in model.parameters()}
+        return Effective(
+            dtype="+".join(sorted(dtypes)),
+            attention=str(model.config._attn_implementation),
+            kernels=dict(self._counter.counts),
+            layers=int(model.config.num_hidden_layers),
+            forwards=self._runner._forwards,
+        )
