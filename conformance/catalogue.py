@@ -13,12 +13,12 @@ A models.toml lies beside the suites that it serves:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from conformance import checkpoint
 from conformance.names import UsageError, unknown
 
 TIERS = ("embedded", "full", "local")
@@ -41,7 +41,7 @@ class Model:
     def head_size(self) -> int | None:
         """The size of an attention head, as config.json says it; None where that cannot be read."""
         try:
-            found = json.loads((self.folder / "config.json").read_text("utf-8"))
+            found = checkpoint.config(self.folder)
             return int(found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
             return None

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS
+
 if TYPE_CHECKING:
     from conformance.cli.arguments import Inputs
     from conformance.execution.outcome import Outcome
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from conformance.execution.session import Session
     from conformance.plan import Case, Plan
 
-LOAD_SECONDS, CASE_SECONDS = 600.0, 300.0
 BACKEND, ARGUMENTS = "CONFORMANCE_BACKEND", "CONFORMANCE_ARGUMENTS"
 
 

@@ -11,14 +11,15 @@ from typing import Any
 from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import Scalars, TokenLogprobs
-from conformance.suite import Ask, ConformanceSuite, observation, requirement
+from conformance.suite import Ask, observation, requirement
 from suites import templates
 from suites.inputs import rerank
+from suites.scored import Scored
 
 __all__ = ["CrossEncoderRerank", "DecoderRerank", "load_tests"]
 
 
-class DecoderRerank(ConformanceSuite):
+class DecoderRerank(Scored):
     role = "rerank.decoder"
     needs = frozenset({"token_logprobs"})
     inputs = staticmethod(rerank.inputs)
@@ -30,6 +31,11 @@ class DecoderRerank(ConformanceSuite):
         prompts = [write(ask.inputs.instruction, query, document) for query, document in ask.inputs.pairs]
         return ask.runner.token_logprobs(prompts, yes_and_no(ask))
 
+    @staticmethod
+    def score(answers: Any) -> Any:
+        """log(P(yes) / P(no)): the logit of the score, so that saturation hides nothing."""
+        return answers.logprobs.values[:, 0] - answers.logprobs.values[:, 1]
+
     @requirement("RRK-010", "The engine MUST score the very tokens, template included, that the reference scores.")
     def test_prompt_tokens_agree(self) -> None:
         self.judge(criteria.observed.same_prompt_tokens(self.observed.logprobs, self.reference.logprobs))
@@ -40,15 +46,7 @@ class DecoderRerank(ConformanceSuite):
 
     @requirement("RRK-030", "The log-odds of yes MUST equal the reference's within the rounding of the served dtype.")
     def test_scores_agree(self) -> None:
-        self.judge(
-            criteria.score.agrees(
-                x=log_odds(self.observed.logprobs),
-                r=log_odds(self.reference.logprobs),
-                e=log_odds(self.yardstick.logprobs),
-                dtype=self.bench.dtype,
-                precision=self.bench.precision,
-            )
-        )
+        self.judge_scores()
 
     @requirement("RRK-040", "The logprobs themselves MUST equal the reference's within the rounding of the dtype.")
     def test_logprobs_agree(self) -> None:
@@ -64,30 +62,14 @@ class DecoderRerank(ConformanceSuite):
 
     @requirement("RRK-050", "Documents of one query MUST keep the reference's order, but for ties within rounding.")
     def test_documents_keep_their_order(self) -> None:
-        self.judge(
-            criteria.score.are_ordered(
-                x=log_odds(self.observed.logprobs),
-                r=log_odds(self.reference.logprobs),
-                e=log_odds(self.yardstick.logprobs),
-                groups=self.bench.inputs.groups,
-                grades=None,
-            )
-        )
+        self.judge_order(grades=None)
 
     @requirement("RRK-060", "Documents of one query MUST come in the order that is known to be right.", answers=True)
     def test_document_order_is_known(self) -> None:
-        self.judge(
-            criteria.score.are_ordered(
-                x=log_odds(self.observed.logprobs),
-                r=log_odds(self.reference.logprobs),
-                e=log_odds(self.yardstick.logprobs),
-                groups=self.bench.inputs.groups,
-                grades=self.bench.inputs.grades,
-            )
-        )
+        self.judge_order(grades=self.bench.inputs.grades)
 
 
-class CrossEncoderRerank(ConformanceSuite):
+class CrossEncoderRerank(Scored):
     role = "rerank.cross_encoder"
     causal = False
     needs = frozenset({"score_pairs"})
@@ -97,6 +79,10 @@ class CrossEncoderRerank(ConformanceSuite):
     @staticmethod
     def scores(ask: Ask) -> Scalars:
         return ask.runner.score_pairs(ask.inputs.pairs)
+
+    @staticmethod
+    def score(answers: Any) -> Any:
+        return answers.scores.values
 
     @requirement("RRK-110", "The engine MUST score the very tokens of query and document that the reference scores.")
     def test_prompt_tokens_agree(self) -> None:
@@ -108,39 +94,15 @@ class CrossEncoderRerank(ConformanceSuite):
 
     @requirement("RRK-130", "Raw logits MUST equal the reference's within the rounding of the served dtype.")
     def test_scores_agree(self) -> None:
-        self.judge(
-            criteria.score.agrees(
-                x=self.observed.scores.values,
-                r=self.reference.scores.values,
-                e=self.yardstick.scores.values,
-                dtype=self.bench.dtype,
-                precision=self.bench.precision,
-            )
-        )
+        self.judge_scores()
 
     @requirement("RRK-140", "Documents of one query MUST keep the reference's order, but for ties within rounding.")
     def test_documents_keep_their_order(self) -> None:
-        self.judge(
-            criteria.score.are_ordered(
-                x=self.observed.scores.values,
-                r=self.reference.scores.values,
-                e=self.yardstick.scores.values,
-                groups=self.bench.inputs.groups,
-                grades=None,
-            )
-        )
+        self.judge_order(grades=None)
 
     @requirement("RRK-150", "Documents of one query MUST come in the order that is known to be right.", answers=True)
     def test_document_order_is_known(self) -> None:
-        self.judge(
-            criteria.score.are_ordered(
-                x=self.observed.scores.values,
-                r=self.reference.scores.values,
-                e=self.yardstick.scores.values,
-                groups=self.bench.inputs.groups,
-                grades=self.bench.inputs.grades,
-            )
-        )
+        self.judge_order(grades=self.bench.inputs.grades)
 
 
 def yes_and_no(ask: Ask) -> list[int]:
@@ -149,8 +111,3 @@ def yes_and_no(ask: Ask) -> list[int]:
     if any(len(one) != 1 for one in ids):
         raise ValueError(f"yes and no must be one token each, but this tokenizer makes {ids} of them")
     return [one[0] for one in ids]
-
-
-def log_odds(found: TokenLogprobs) -> Any:
-    """log(P(yes) / P(no)), float [n]: the logit of the score, so that saturation hides nothing."""
-    return found.values[:, 0] - found.values[:, 1]

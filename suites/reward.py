@@ -5,16 +5,19 @@ The promises hold for every model with the role `reward`: a sequence classifier 
 
 from __future__ import annotations
 
+from typing import Any
+
 from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import Scalars
-from conformance.suite import Ask, ConformanceSuite, observation, requirement
+from conformance.suite import Ask, observation, requirement
 from suites.inputs import reward
+from suites.scored import Scored
 
 __all__ = ["Reward", "load_tests"]
 
 
-class Reward(ConformanceSuite):
+class Reward(Scored):
     role = "reward"
     needs = frozenset({"reward"})
     inputs = staticmethod(reward.inputs)
@@ -23,6 +26,10 @@ class Reward(ConformanceSuite):
     @staticmethod
     def rewards(ask: Ask) -> Scalars:
         return ask.runner.reward(ask.inputs.conversations)
+
+    @staticmethod
+    def score(answers: Any) -> Any:
+        return answers.rewards.values
 
     @requirement("RWD-010", "The engine MUST apply the chat template so that it reads the reference's very tokens.")
     def test_prompt_tokens_agree(self) -> None:
@@ -34,38 +41,14 @@ class Reward(ConformanceSuite):
 
     @requirement("RWD-030", "Rewards MUST equal the reference's within the rounding of the served dtype.")
     def test_rewards_agree(self) -> None:
-        self.judge(
-            criteria.score.agrees(
-                x=self.observed.rewards.values,
-                r=self.reference.rewards.values,
-                e=self.yardstick.rewards.values,
-                dtype=self.bench.dtype,
-                precision=self.bench.precision,
-            )
-        )
+        self.judge_scores()
 
     @requirement("RWD-040", "Answers to one prompt MUST keep the reference's order, but for ties within rounding.")
     def test_answers_keep_their_order(self) -> None:
-        self.judge(
-            criteria.score.are_ordered(
-                x=self.observed.rewards.values,
-                r=self.reference.rewards.values,
-                e=self.yardstick.rewards.values,
-                groups=self.bench.inputs.groups,
-                grades=None,
-            )
-        )
+        self.judge_order(grades=None)
 
     @requirement(
         "RWD-050", "The better answer MUST have the higher reward where it is known which one is.", answers=True
     )
     def test_preference_is_known(self) -> None:
-        self.judge(
-            criteria.score.are_ordered(
-                x=self.observed.rewards.values,
-                r=self.reference.rewards.values,
-                e=self.yardstick.rewards.values,
-                groups=self.bench.inputs.groups,
-                grades=self.bench.inputs.grades,
-            )
-        )
+        self.judge_order(grades=self.bench.inputs.grades)

@@ -11,27 +11,16 @@ from pathlib import Path
 
 import pytest
 import zenith_site
-from zenith_site import Ran, profile, quirk
+from zenith_site import PLAIN, Ran, misdeeds, profile, quirk
+from zenith_site import run_plain as run
 
 from conformance.results.journal import read_journal
 from conformance.results.rows import read_rows
-
-PLAIN = ("--attention", "plain")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return zenith_site.install(tmp_path_factory.mktemp("vendor") / "site")
-
-
-def misdeeds(**of: str) -> str:
-    """The profile whose engine does these misdeeds."""
-    table = ", ".join(f'{occasion} = "{name}"' for occasion, name in of.items())
-    return profile(engine=f"options = {{ misdeeds = {{ {table} }} }}")
-
-
-def run(site: Path, folder: Path, *arguments: object, text: str | None = None, **more: str) -> Ran:
-    return zenith_site.run(site, folder, *PLAIN, *arguments, text=text, **more)
 
 
 def test_a_passing_run_exits_0_and_writes_the_record_junit_and_the_journal(site: Path, tmp_path: Path) -> None:

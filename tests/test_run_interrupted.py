@@ -16,27 +16,17 @@ from pathlib import Path
 import psutil
 import pytest
 import zenith_site
-from zenith_site import Ran, profile
+from zenith_site import PLAIN, Ran, misdeeds, profile
+from zenith_site import run_plain as run
 
 from conformance.execution.interrupts import Interrupts
 from conformance.results.document import read_document
 from conformance.results.journal import read_journal
 
-PLAIN = ("--attention", "plain")
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return zenith_site.install(tmp_path_factory.mktemp("vendor") / "site")
-
-
-def misdeeds(**of: str) -> str:
-    table = ", ".join(f'{occasion} = "{name}"' for occasion, name in of.items())
-    return profile(engine=f"options = {{ misdeeds = {{ {table} }} }}")
-
-
-def run(site: Path, folder: Path, *arguments: object, text: str | None = None, **more: str) -> Ran:
-    return zenith_site.run(site, folder, *PLAIN, *arguments, text=text, **more)
 
 
 @contextlib.contextmanager

@@ -225,3 +225,17 @@ def conformance(site: Path, *arguments: Any, **more: str) -> subprocess.Complete
         check=False,
         timeout=60,
     )
+
+
+PLAIN = ("--attention", "plain")
+
+
+def run_plain(site: Path, folder: Path, *arguments: Any, text: str | None = None, **more: str) -> Ran:
+    """`run`, on one attention backend."""
+    return run(site, folder, *PLAIN, *arguments, text=text, **more)
+
+
+def misdeeds(**of: str) -> str:
+    """The profile whose engine does these misdeeds."""
+    table = ", ".join(f'{occasion} = "{name}"' for occasion, name in of.items())
+    return profile(engine=f"options = {{ misdeeds = {{ {table} }} }}")

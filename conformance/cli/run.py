@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.cli import INTERNAL_ERROR, NOTHING_EXECUTED, USAGE, say
 from conformance.cli.arguments import add_backend, add_selection, read_inputs
+from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS
 from conformance.names import UsageError
 from conformance.results.silence import fall_silent
 
 if TYPE_CHECKING:
     from conformance.plan import Plan
-
-LOAD_SECONDS, CASE_SECONDS = 600.0, 300.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

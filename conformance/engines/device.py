@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -66,15 +63,16 @@ def release(device: torch.device) -> None:
 
 
 def facts(kind: str) -> dict[str, Any]:
-    """What this process's torch knows of the device and of itself; asked for in a worker, before anything runs."""
+    """What this process's torch knows of the device and of itself; asked for in a worker, before anything runs.
+
+    A CPU's name and memory are not here: `conformance.facts` knows them without torch.
+    """
     set_precision_switches()
     reason = missing(kind)
     device: dict[str, Any] = {"type": kind, "available": reason is None}
     if reason:
         device["reason"] = reason
     elif kind == "cpu":
-        device["name"] = _cpu_name()
-        device["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
         device["threads"] = torch.get_num_threads()
     else:
         device.update(_accelerator(kind))
@@ -93,14 +91,3 @@ def _accelerator(kind: str) -> dict[str, Any]:
         if hasattr(properties, key):
             found[key] = getattr(properties, key)
     return found
-
-
-def _cpu_name() -> str:
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -122,19 +122,17 @@ class LoadedModel(Runner):
     ) -> tuple[Floats, Effective]:
         """One forward pass for every prompt, in batches; `read(output, mask)` gives the rows that are kept."""
         found: list[Any] = [None] * len(rows)
+        is_decoder = any(getattr(module, "is_causal", False) for module in self.model.modules())
         with self._observing() as seen:
             for batch in batches([len(row) for row in rows], self.batch_size):
                 inputs, mask, positions = self._pad([rows[i] for i in batch], side or self.tokenizer.padding_side)
-                if self._is_decoder():
+                if is_decoder:
                     arguments = {**arguments, "position_ids": positions, "use_cache": False}
                 with self._computing():
                     values = read(self.model(input_ids=inputs, attention_mask=mask, **arguments), mask)
                 for row, index in enumerate(batch):
                     found[index] = values[row].cpu().numpy()
         return np.stack(found) if found else np.zeros((0, 0), np.float32), seen.effective()
-
-    def _is_decoder(self) -> bool:
-        return any(getattr(module, "is_causal", False) for module in self.model.modules())
 
     def _computing(self) -> AbstractContextManager[Any]:
         """What is active around the model's passes; the reference widens here."""

@@ -6,6 +6,9 @@ import math
 import time
 from dataclasses import dataclass
 
+LOAD_SECONDS, CASE_SECONDS = 600.0, 300.0
+"""How long loading a model and running one case may take, unless the user says otherwise."""
+
 
 @dataclass(frozen=True)
 class Deadline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from conformance.execution.errors import EnvironmentLacking, ExecutionError, Ser
 from conformance.execution.pools import Pools
 from conformance.execution.remote import RemoteRunner
 from conformance.reference import compute
-from conformance.reference.store import Part, PartSet, cached, identify, shipped
+from conformance.reference.store import Identity, Part, PartSet, cached, identify, shipped
 from conformance.runner import LoadRequest, Unavailable
 from conformance.suite import ConformanceSuite
 from conformance.tokenization import Tokenizer
@@ -32,6 +32,7 @@ class References:
     seconds: float  # for the loading, and for each call, of a computation
     note: Callable[[str], None]
     computed: int = 0
+    _identities: dict[tuple[str, str], Identity] = field(default_factory=dict)
 
     def get(
         self, suite: type[ConformanceSuite], request: LoadRequest, *, embedded: bool, precision: str
@@ -42,7 +43,7 @@ class References:
         where computing one failed, and Unavailable where this machine lacks what computes them.
         """
         folder = Path(request.folder)
-        identity = identify(suite, folder, request.parameters, self.isa)
+        identity = self._identify(suite, request)
         name = compute.part_name(request.dtype, precision)
         if embedded:
             parts = shipped(folder, identity)
@@ -60,6 +61,13 @@ class References:
             parts.save_yardstick(name, found, reference)
             yardstick = parts.yardstick(name, reference) or found
         return reference, yardstick
+
+    def _identify(self, suite: type[ConformanceSuite], request: LoadRequest) -> Identity:
+        """Hashes the model's folder once for all targets: full-size weights take seconds."""
+        key = (f"{suite.__module__}:{suite.__qualname__}", request.folder)
+        if key not in self._identities:
+            self._identities[key] = identify(suite, Path(request.folder), request.parameters, self.isa)
+        return self._identities[key]
 
     def _compute_reference(self, subject: compute.Subject, parts: PartSet) -> Part:
         with self._computing(subject, "the reference"):
