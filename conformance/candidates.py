@@ -30,6 +30,11 @@ class Candidate:
         """What `when.parameters` sees: the model's parameters and the test's."""
         return {**self.model.parameters, **self.test.parameters}
 
+    @property
+    def vision(self) -> str | None:
+        """The attention backend of the vision tower; None for a model without one."""
+        return vision_attention(self.model, self.target)
+
     def subject(self, facts: Mapping[str, Any], device: str) -> Subject:
         """What conditions are held against; facts about another type of device say nothing about this one."""
         about = facts.get("device", {})
@@ -40,7 +45,7 @@ class Candidate:
             role=self.suite.role,
             engine=self.target.engine,
             attention=self.target.attention,
-            vision=dict(self.target.axes).get("vision"),
+            vision=self.vision,
             dtype=self.target.dtype,
             parameters=self.parameters,
             device=about.get("name"),
@@ -48,6 +53,11 @@ class Candidate:
             isa=frozenset(facts["isa_flags"]) if "isa_flags" in facts else None,
             versions=facts.get("versions", {}),
         )
+
+
+def vision_attention(model: Model, target: Target) -> str | None:
+    """The attention backend of the model's vision tower on this target: the text's, unless the target names one."""
+    return dict(target.axes).get("vision", target.attention) if model.parameters.get("vision") is True else None
 
 
 def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, matrix: Matrix) -> Iterator[Candidate]:
@@ -60,13 +70,26 @@ def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, 
             for dtype in profile.supported_dtypes:
                 if dtype not in claim.precision:
                     continue
-                target = Target(engine, claim.attention, dtype)
                 for model, suite in _players(wanted, catalogue, matrix):
-                    if dtype in (matrix.dtypes or profile.default_dtypes(suite.role, suite.name)):
+                    if dtype not in (matrix.dtypes or profile.default_dtypes(suite.role, suite.name)):
+                        continue
+                    for target in _targets(profile, claim, dtype, model, matrix):
                         for test in suite.tests:
                             if model.answers or not test.needs_answers:
                                 name = case_id(suite.name, test.name, target, model.name)
                                 yield Candidate(name, suite, test, claim, target, model)
+
+
+def _targets(profile: Profile, claim: Claim, dtype: str, model: Model, matrix: Matrix) -> Iterator[Target]:
+    """The target of a claim; of a model with a vision tower, one for each attention backend wanted for the tower."""
+    if model.parameters.get("vision") is not True or matrix.visions is None:
+        yield Target(claim.engine, claim.attention, dtype)
+        return
+    for name in matrix.visions:
+        tower = profile.claim(claim.engine, name)
+        if tower is not None and tower.vision and dtype in tower.precision:
+            axes = () if name == claim.attention else (("vision", name),)
+            yield Target(claim.engine, claim.attention, dtype, axes)
 
 
 def everything(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue) -> Matrix:
@@ -74,6 +97,7 @@ def everything(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue) 
     return Matrix(
         engines=tuple(profile.engines),
         attentions=None,
+        visions=tuple(dict.fromkeys(c.attention for e in profile.engines.values() for c in e.attention.values())),
         dtypes=profile.supported_dtypes,
         suites=tuple(sorted({suite.name for suite in suites})),
         tiers=tuple({model.tier for model in catalogue.models}),

@@ -47,6 +47,20 @@ def digest(folder: Path) -> str:
     return whole.hexdigest()
 
 
+def layers(folder: Path) -> int | None:
+    """The text model's attention layers, where config.json says; it may say so of a part of its own."""
+    found = config(folder)
+    count: int | None = found.get("num_hidden_layers") or found.get("text_config", {}).get("num_hidden_layers")
+    return count
+
+
+def vision_layers(folder: Path) -> int | None:
+    """The vision tower's attention layers, where config.json says."""
+    tower = config(folder).get("vision_config", {})
+    count: int | None = tower.get("depth") or tower.get("num_hidden_layers")
+    return count
+
+
 def config(folder: Path) -> dict[str, Any]:
     """The parsed config.json of a folder that was checked."""
     found: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))

@@ -48,6 +48,7 @@ _DATACLASSES: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
         runner.LoadRequest,
+        runner.VisionEffective,
         runner.Effective,
         runner.Observation,
         runner.Vectors,
@@ -56,6 +57,7 @@ _DATACLASSES: Mapping[str, type] = {
         runner.TokenLogprobs,
         runner.Generations,
         runner.ForcedLogprobs,
+        runner.VisionFeatures,
     )
 }
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -225,13 +227,19 @@ def _unpack_dataclass(
         hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_DATACLASSES)}"
         raise ProtocolError(f"{where} names the dataclass {name[:80]!r}, which is not known{hint}")
     expected = [field.name for field in dataclasses.fields(kind)]
-    if set(tree) != set(expected):
-        missing = [field for field in expected if field not in tree]
+    # A field with a default may be younger than the stored file.
+    needed = [field.name for field in dataclasses.fields(kind) if _has_no_default(field)]
+    if not set(needed) <= set(tree) <= set(expected):
+        missing = [field for field in needed if field not in tree]
         unknown = sorted(map(str, set(tree) - set(expected)))
         raise ProtocolError(f"{where} is no {name}: missing fields {missing}, unknown fields {unknown[:5]}")
     fields = _unpack_fields(tree, where, depth, arrays, used)
     _check_fields(name, fields, where)
     return kind(**fields)
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _is_tuple_of(kinds: type | tuple[type, ...]) -> Callable[[object], bool]:
@@ -241,6 +249,14 @@ def _is_tuple_of(kinds: type | tuple[type, ...]) -> Callable[[object], bool]:
 def _is_token_ids(value: object) -> bool:
     ids = _is_tuple_of((int, np.integer))
     return type(value) is tuple and all(ids(item) for item in value)
+
+
+def _is_grid(value: object) -> bool:
+    return _is_tuple_of((int, np.integer))(value) and len(value) == 3  # type: ignore[arg-type]
+
+
+def _is_grids(value: object) -> bool:
+    return type(value) is tuple and all(_is_grid(item) for item in value)
 
 
 def _is_array_of(kind: type) -> Callable[[object], bool]:
@@ -257,6 +273,15 @@ FIELD_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     ),
     "Mapping[str, Any]": (lambda value: isinstance(value, Mapping), "a mapping"),
     "Effective": (lambda value: type(value) is runner.Effective, "Effective"),
+    "VisionEffective | None": (
+        lambda value: value is None or type(value) is runner.VisionEffective,
+        "VisionEffective or None",
+    ),
+    "tuple[Grid, ...]": (_is_grids, "a tuple of tuples of three int"),
+    "tuple[tuple[Grid, ...], ...]": (
+        lambda value: type(value) is tuple and all(_is_grids(item) for item in value),
+        "a tuple of tuples of grids, each of three int",
+    ),
     "tuple[TokenIds, ...]": (_is_token_ids, "a tuple of tuples of int"),
     "tuple[str, ...]": (_is_tuple_of(str), "a tuple of str"),
     "Floats": (_is_array_of(np.floating), "a float array"),
@@ -266,6 +291,8 @@ FIELD_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
 
 def _check_fields(name: str, fields: Mapping[str, object], where: str) -> None:
     for field in dataclasses.fields(_DATACLASSES[name]):
+        if field.name not in fields:
+            continue
         holds, expected = FIELD_RULES[str(field.type)]
         value = fields[field.name]
         if not holds(value):

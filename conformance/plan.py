@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance import __version__, predicate
-from conformance.candidates import Candidate, candidates
+from conformance.candidates import Candidate, candidates, vision_attention
 from conformance.catalogue import Catalogue, Model
 from conformance.inventory import Suite
 from conformance.names import UsageError
@@ -50,6 +50,7 @@ class Case:
     model: Model
     precision: str
     kernels: tuple[str, ...]
+    vision: Claim | None  # what is claimed of the vision tower's attention backend; None without a tower
     deterministic: bool
     start: str
     quirks: tuple[str, ...] = ()
@@ -148,6 +149,15 @@ def _decide(
         names = ", ".join(quirk.id for quirk in applied)
         faults.append(f"{profile.path}: quirks ({names}): they lead to {effective}, which the profile does not claim")
         claim, effective = candidate.claim, candidate.target
+    tower = vision_attention(candidate.model, effective)
+    vision = None if tower is None else profile.claim(effective.engine, tower)
+    if tower is not None and (vision is None or effective.dtype not in vision.precision):
+        names = ", ".join(quirk.id for quirk in applied)
+        faults.append(
+            f"{profile.path}: quirks ({names}): they lead to a vision tower on {tower} in {effective.dtype}, "
+            "which the profile does not claim"
+        )
+        vision = claim
     holds = predicate.evaluate(claim.when, replace(subject, attention=effective.attention, dtype=effective.dtype))
     if holds is None:
         undecided.append(f"claim {claim.name}")
@@ -166,6 +176,7 @@ def _decide(
         model=candidate.model,
         precision=claim.precision[effective.dtype],
         kernels=claim.kernels[effective.dtype],
+        vision=vision,
         deterministic=claim.deterministic,
         start=engine.start,
         quirks=tuple(quirk.id for quirk in applied),
@@ -175,7 +186,7 @@ def _decide(
         environment={**engine.environment, **change.environment},
     )
     missing = _missing_engine(engine, facts) or _missing_device(profile.device, facts)
-    lacking = _not_supported(candidate, claim, holds, profile)
+    lacking = _not_supported(candidate, claim, vision, holds, profile)
     if missing:
         return replace(case, verdict=Verdict.ENVIRONMENT, reason=missing)
     if change.skip is not None:
@@ -187,7 +198,9 @@ def _decide(
     return case
 
 
-def _not_supported(candidate: Candidate, claim: Claim, holds: bool | None, profile: Profile) -> str:
+def _not_supported(
+    candidate: Candidate, claim: Claim, vision: Claim | None, holds: bool | None, profile: Profile
+) -> str:
     """Why the claim does not reach this case, or an empty text."""
     parameters = candidate.parameters
     source = f"{profile.path.parent.name}/{profile.path.name} claims {claim.name}"
@@ -195,7 +208,7 @@ def _not_supported(candidate: Candidate, claim: Claim, holds: bool | None, profi
         return f"{source} only where {json.dumps(claim.when)}, which does not hold here"
     if not candidate.suite.causal and not claim.encoder:
         return f"{source} with encoder = false, and {candidate.suite.role} is a bidirectional encoder"
-    if parameters.get("vision") is True and not claim.vision:
+    if vision is not None and not vision.vision:
         return f"{source} with vision = false, and {candidate.model.name} has a vision tower"
     size = parameters.get("head_size") or (candidate.model.head_size if claim.head_sizes else None)
     if claim.head_sizes is not None and size is not None and size not in claim.head_sizes:

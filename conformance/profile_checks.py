@@ -105,6 +105,14 @@ def _quirk(profile: Profile, index: int, quirk: Quirk, cases: Sequence[Candidate
             faults.append(
                 f"{place}.effect: it leads to {target}, but {claim.name} claims only {', '.join(claim.precision)}"
             )
+    if change.vision is not None:
+        for engine in dict.fromkeys(target.engine for target in targets):
+            towers = [claim.attention for claim in profile.engines[engine].attention.values() if claim.vision]
+            if change.vision not in towers:
+                faults.append(
+                    f"{place}.effect.vision: {engine} claims no {change.vision!r} for vision towers; "
+                    f"{did_you_mean(change.vision, towers)}"
+                )
     return faults
 
 
@@ -117,8 +125,8 @@ def _why_not(profile: Profile, quirk: Quirk, cases: Sequence[Candidate]) -> str:
         present = (
             {str(getattr(case.subject({}, profile.device), key)) for case in cases} if key != "parameters" else set()
         )
-        if key == "vision":
-            return "vision: no target of this profile has a vision attention backend of its own"
+        if key == "vision" and present == {"None"}:
+            return "vision: no model of the catalogue has a vision tower"
         hint = did_you_mean(wanted, present) if isinstance(wanted, str) else f"known are {', '.join(sorted(present))}"
         return f"{key}: {wanted!r} matches nothing; {hint}"
     keys = [key for key in quirk.when if key not in FACT_KEYS]

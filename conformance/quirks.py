@@ -10,7 +10,7 @@ from typing import Any
 from conformance import predicate
 from conformance.target import Target
 
-SHRINKING = ("skip", "max_tokens", "batch_size", "dtype", "attention")
+SHRINKING = ("skip", "max_tokens", "batch_size", "dtype", "attention", "vision")
 """Effects after which less is covered than the case promises: the quirk has to say what."""
 
 
@@ -42,14 +42,21 @@ class Change:
     skip: Quirk | None = None
     dtype: str | None = None
     attention: str | None = None
+    vision: str | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     conflicts: tuple[str, ...] = ()
 
     def retarget(self, target: Target) -> Target:
-        """The target that runs once another attention backend or dtype is in place."""
-        return replace(target, attention=self.attention or target.attention, dtype=self.dtype or target.dtype)
+        """The target that runs once other attention backends or another dtype are in place."""
+        attention = self.attention or target.attention
+        axes = dict(target.axes)
+        if self.vision is not None:
+            axes["vision"] = self.vision
+        if axes.get("vision") == attention:
+            del axes["vision"]
+        return replace(target, attention=attention, dtype=self.dtype or target.dtype, axes=tuple(axes.items()))
 
 
 def combine(quirks: Iterable[Quirk]) -> Change:
@@ -77,7 +84,7 @@ def combine(quirks: Iterable[Quirk]) -> Change:
                 settings[effect] = max(value, settings.get(effect, value))
             elif effect in ("max_tokens", "batch_size"):
                 settings[effect] = min(value, settings.get(effect, value))
-            elif effect in ("dtype", "attention"):
+            elif effect in ("dtype", "attention", "vision"):
                 choose(effect, "", value, quirk)
             else:
                 for key, each in value.items():
@@ -90,6 +97,7 @@ def combine(quirks: Iterable[Quirk]) -> Change:
         skip,
         chosen.get(("dtype", ""), (None, ""))[0],
         chosen.get(("attention", ""), (None, ""))[0],
+        chosen.get(("vision", ""), (None, ""))[0],
         settings,
         tables["options"],
         tables["environment"],

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.integer[Any]]
 
 TokenIds = tuple[int, ...]
+Grid = tuple[int, int, int]
+"""What a vision tower sees of a picture or video: temporal patches, rows and columns of patches, before merging."""
 Prompt = Union[str, Sequence[int]]  # text that the engine tokenises itself, or token ids used as they are
 
 
@@ -55,6 +57,20 @@ class LoadRequest:
     dtype: str  # "float32", "bfloat16" or "float16"
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the model: pooling, max_tokens ...
     options: Mapping[str, Any] = field(default_factory=dict)  # of the engine
+    vision_attention: str = ""  # of the vision tower, where it is not to be `attention`
+
+
+@dataclass(frozen=True)
+class VisionEffective:
+    """What really ran in the vision tower: `layers` x `sequences` attention calls.
+
+    A sequence is a picture, or a temporal patch of a video, within which patches attend to each other; an engine
+    that attends to all of a batch in one call counts the calls.
+    """
+
+    attention: str
+    layers: int
+    sequences: int
 
 
 @dataclass(frozen=True)
@@ -62,7 +78,8 @@ class Effective:
     """What really ran, as the engine resolved it; a case fails where this is not what was requested.
 
     `kernels` counts the attention kernels that were seen, by operator name; `layers` x `forwards` is how many
-    attention calls the model made, so each of them must be accounted for by one kernel.
+    attention calls the model made, so each of them must be accounted for by one kernel, and each of the vision
+    tower's by another. `vision` is None for a model that has no vision tower, or whose tower did not run.
     """
 
     dtype: str
@@ -70,6 +87,7 @@ class Effective:
     kernels: Mapping[str, int]
     layers: int
     forwards: int
+    vision: VisionEffective | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +133,7 @@ class Generations(Observation):
     `logprobs` is float [n, longest], the logprob of each generated token; `top_ids` (int) and `top_logprobs`
     (float) are [n, longest, k], best first. Beyond a prompt's own length the floats are NaN and the ids -1.
     `finish_reasons` are "stop" (an end or stop token came) or "length". `texts` are decoded without end tokens.
+    `grids[i]` are those of prompt i's images, then of its videos; empty where none were given.
     """
 
     token_ids: tuple[TokenIds, ...]
@@ -123,6 +142,7 @@ class Generations(Observation):
     logprobs: Floats
     top_ids: Integers
     top_logprobs: Floats
+    grids: tuple[tuple[Grid, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,6 +150,18 @@ class ForcedLogprobs(Observation):
     """Teacher-forced logprobs of chosen candidate ids: `values` is float [n, positions, candidates]."""
 
     values: Floats
+
+
+@dataclass(frozen=True)
+class VisionFeatures(Observation):
+    """What the vision tower hands to the text model: `values` is float [patches, width].
+
+    Merged patches of all pictures one after another, images first, then videos; within each in reading order, time
+    first. `grids` are the pictures', before merging. There are no prompts, so no prompt token ids.
+    """
+
+    values: Floats
+    grids: tuple[Grid, ...]
 
 
 class Runner(abc.ABC):
@@ -190,7 +222,9 @@ class Runner(abc.ABC):
         """Greedy generation of at most `max_tokens` tokens, with the `top_k` logprobs of every position.
 
         It ends after the model's own end-of-text token or one of `stop_token_ids`. `images` and `videos` give
-        each prompt's, as uint8 arrays [height, width, 3] and [frames, height, width, 3].
+        each prompt's, as uint8 arrays [height, width, 3] and [frames, height, width, 3], RGB. A text names each by
+        one placeholder token; ids, which are used as they are, repeat it once for every merged patch, as the
+        `prompt_token_ids` of an observation do. ValueError where placeholders and pictures do not go together.
         """
         raise self._lacks("generate")
 
@@ -201,14 +235,20 @@ class Runner(abc.ABC):
         candidates: Integers,
         *,
         via: Literal["prefill", "decode"],
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
     ) -> ForcedLogprobs:
         """Logprobs of `candidates` ([n, positions, candidates] ids) where `continuations` are forced.
 
         Position t is the distribution from which continuation token t would be drawn. `via="prefill"` reads all
         positions from one pass over prompt and continuation; `via="decode"` feeds the continuation one token at a
-        time through the KV cache, all prompts as one ragged batch.
+        time through the KV cache, all prompts as one ragged batch. Images and videos as in `generate`.
         """
         raise self._lacks("score_tokens")
+
+    def vision_features(self, images: Sequence[Any], videos: Sequence[Any]) -> VisionFeatures:
+        """The vision tower's output for images, uint8 [height, width, 3], and videos, [frames, height, width, 3]."""
+        raise self._lacks("vision_features")
 
     def attention(self, query: Floats, key: Floats, value: Floats, **arguments: Any) -> Floats:
         """One call of the attention kernel: query [batch, heads, length, size], key and value with their own heads."""

@@ -21,11 +21,13 @@ class Selection:
 
     `models` holds (role, model name or None); a role alone restricts the plan to it, a role with a name makes that
     model the one that plays it. A role may be shortened at a dot: "embedding" is every "embedding.*".
+    `visions` are attention backends of vision towers; without any, a tower takes the text's.
     `pattern` is a shell pattern or a part of the case's id.
     """
 
     engines: tuple[str, ...] = ()
     attentions: tuple[str, ...] = ()
+    visions: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     suites: tuple[str, ...] = ()
     models: tuple[tuple[str, str | None], ...] = ()
@@ -48,6 +50,7 @@ class Matrix:
 
     engines: tuple[str, ...]
     attentions: tuple[str, ...] | None
+    visions: tuple[str, ...] | None
     dtypes: tuple[str, ...] | None
     suites: tuple[str, ...]
     tiers: tuple[str, ...]
@@ -75,6 +78,10 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
     for attention in selection.attentions:
         if claims and attention not in {claim.attention for claim in claims}:
             faults.append(_not_claimed("attention", attention, {claim.attention for claim in claims}, profile))
+    towers = {claim.attention for claim in claims if claim.vision}
+    for vision in selection.visions:
+        if claims and vision not in towers:
+            faults.append(_not_claimed("vision attention", vision, towers, profile))
     chosen = [claim for claim in claims if not selection.attentions or claim.attention in selection.attentions]
     for dtype in selection.dtypes:
         if dtype not in profile.supported_dtypes:
@@ -97,7 +104,16 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
     models, roles = _models(selection.models, suites, catalogue, faults)
     if faults:
         raise UsageError(*faults)
-    return Matrix(engines, selection.attentions or None, selection.dtypes or None, wanted_suites, tiers, models, roles)
+    return Matrix(
+        engines=engines,
+        attentions=selection.attentions or None,
+        visions=selection.visions or None,
+        dtypes=selection.dtypes or None,
+        suites=wanted_suites,
+        tiers=tiers,
+        models=models,
+        roles=roles,
+    )
 
 
 def expand_role(role: str, roles: Iterable[str]) -> tuple[str, ...]:

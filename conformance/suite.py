@@ -19,6 +19,7 @@ from conformance.runner import Effective, Observation, Runner
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
+    from conformance.criteria.observed import VisionRequested
     from conformance.tokenization import Tokenizer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -128,6 +129,7 @@ class Bench:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     layers: int | None = None  # the model's attention layers, where its configuration says
+    vision: VisionRequested | None = None  # None for a model without a vision tower
 
 
 class Underpowered(AssertionError):
@@ -200,6 +202,7 @@ class ConformanceSuite(unittest.TestCase):
                 attention=bench.attention,
                 kernels=bench.kernels,
                 layers=bench.layers,
+                vision=bench.vision,
             )
         )
         return found

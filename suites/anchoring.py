@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from suites.inputs.generation import GenerationInputs
 
 if TYPE_CHECKING:
     from conformance.tokenization import Tokenizer
+
+Pictures = Mapping[str, Sequence[Sequence[Any]]]
 
 TOP, DRAWN, SEED = 20, 44, 20261130
 """Candidates of a position: the forced token, the reference's best, and ids drawn from a seed (one set for all)."""
@@ -70,11 +73,12 @@ def capped(greedy: Generations, max_tokens: int | None, tokenizer: Tokenizer) ->
     )
 
 
-def anchored(ask: Ask, max_tokens: int) -> Generations:
+def anchored(ask: Ask, max_tokens: int, pictures: Pictures | None = None) -> Generations:
     """Greedy text in which every token was chosen after the reference's text up to its last divergence.
 
     Where the engine's token differs from the reference's, the engine's is kept for the judgement, the reference's
-    takes its place in the prompt, and generation goes on from there.
+    takes its place in the prompt, and generation goes on from there. `pictures` are the arguments `images` and
+    `videos` that belong to the prompts.
     """
     reference = capped(ask.reference.greedy, max_tokens, ask.tokenizer)
     found: Generations = ask.own.greedy
@@ -87,7 +91,8 @@ def anchored(ask: Ask, max_tokens: int) -> Generations:
             break
         left = max(len(reference.token_ids[row]) - checked[row] for row in open_rows)
         prompts = [[*reference.prompt_token_ids[row], *reference.token_ids[row][: checked[row]]] for row in open_rows]
-        more = ask.runner.generate(prompts, max_tokens=left)
+        beside = {kind: [given[row] for row in open_rows] for kind, given in (pictures or {}).items()}
+        more = ask.runner.generate(prompts, max_tokens=left, **beside)
         ran = _together(ran, more.effective)
         for row, tokens in zip(open_rows, more.token_ids, strict=True):
             room = len(reference.token_ids[row]) - checked[row]
@@ -98,8 +103,12 @@ def anchored(ask: Ask, max_tokens: int) -> Generations:
 def _together(first: Effective, then: Effective) -> Effective:
     """What ran in two calls; where they disagree on dtype or attention backend, both are named."""
     kernels = Counter(first.kernels) + Counter(then.kernels)
+    vision = first.vision
+    if vision is not None and then.vision is not None:
+        vision = replace(vision, sequences=vision.sequences + then.vision.sequences)
     return replace(
         first,
+        vision=vision,
         dtype=first.dtype if first.dtype == then.dtype else f"{first.dtype}, then {then.dtype}",
         attention=first.attention if first.attention == then.attention else f"{first.attention}, then {then.attention}",
         kernels=dict(kernels),

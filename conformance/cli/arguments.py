@@ -53,6 +53,9 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     many: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("--engine", metavar="NAME", help="an engine instead of the profile's default ones", **many)
     parser.add_argument("--attention", metavar="NAME", help="an attention backend, e.g. sdpa", **many)
+    parser.add_argument(
+        "--vision-attention", metavar="NAME", help="of vision towers, where it is not to be the text's", **many
+    )
     parser.add_argument("--dtype", metavar="NAME", help="a dtype instead of the default ones, e.g. bfloat16", **many)
     parser.add_argument("--suite", metavar="NAME", help="a suite, e.g. rerank", **many)
     parser.add_argument(
@@ -154,6 +157,7 @@ def _selection(
     selection = Selection(
         engines=tuple(dict.fromkeys(options.engine)),
         attentions=tuple(dict.fromkeys(options.attention)),
+        visions=tuple(dict.fromkeys(options.vision_attention)),
         dtypes=tuple(dict.fromkeys(options.dtype)),
         suites=tuple(dict.fromkeys(options.suite)),
         models=tuple(dict.fromkeys(models)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -22,6 +23,7 @@ from conformance.runner import (
     TokenIds,
     TokenLogprobs,
     Vectors,
+    VisionEffective,
 )
 
 _AXES: dict[type[Observation], tuple[str, ...]] = {
@@ -203,44 +205,72 @@ def went_token_by_token(effective: Effective, *, tokens: int) -> Judgement:
     return conclude(name, f"decoding of {tokens} tokens", [Measure(figure, Decides.EXACT)], rows={})
 
 
+@dataclass(frozen=True)
+class VisionRequested:
+    """What was requested of a vision tower; `kernels` and `layers` as in `ran_as_requested`."""
+
+    attention: str
+    kernels: Sequence[str]
+    layers: int | None = None
+
+
+def _matches(kernel: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(kernel, pattern) for pattern in patterns)
+
+
 def ran_as_requested(
-    effective: Effective, *, dtype: str, attention: str, kernels: Sequence[str], layers: int | None = None
+    effective: Effective,
+    *,
+    dtype: str,
+    attention: str,
+    kernels: Sequence[str],
+    layers: int | None = None,
+    vision: VisionRequested | None = None,
 ) -> Judgement:
-    """Dtype and attention backend are those requested, and every attention call went to an expected kernel.
+    """Dtype and attention backends are those requested, and every attention call went to an expected kernel.
 
     `kernels` are the profile's expectation: names, or patterns as in fnmatch (case counts). The kernels seen must
-    add up to layers x forwards; none seen is a fault, because then nobody knows what ran. `layers` is the model's
-    own number where it is known, so that an engine cannot leave one out of the account.
+    add up to layers x forwards, and in a vision tower to layers x sequences; none seen is a fault, because then
+    nobody knows what ran. `layers` is the model's own number where it is known, so that an engine cannot leave one
+    out of the account. `vision` is None for a model without a tower.
     """
     name = "observed.ran_as_requested"
-    faults = [
-        f"{what} was {ran!r}, but {asked!r} was requested"
-        for what, ran, asked in (
-            ("the dtype", effective.dtype, dtype),
-            ("the attention backend", effective.attention, attention),
-        )
-        if ran != asked
-    ]
+    ran = effective.vision or VisionEffective("none", 0, 0)
+    pairs = [("the dtype", effective.dtype, dtype), ("the attention backend", effective.attention, attention)]
+    if vision:
+        pairs.append(("the vision tower's attention backend", ran.attention, vision.attention))
+    faults = [f"{what} was {found!r}, but {asked!r} was requested" for what, found, asked in pairs if found != asked]
     seen = {kernel: calls for kernel, calls in effective.kernels.items() if calls > 0}
     faults += [f"kernel {kernel!r} has count {calls}" for kernel, calls in effective.kernels.items() if calls < 1]
     if not seen:
         faults.append("no attention kernel was seen, so nothing shows what ran")
+    expected = [*kernels, *(vision.kernels if vision else ())]
     faults += [
-        f"kernel {kernel!r} ran {calls} times, but the profile expects {' or '.join(map(repr, kernels)) or 'none'}"
+        f"kernel {kernel!r} ran {calls} times, but the profile expects {' or '.join(map(repr, expected)) or 'none'}"
         for kernel, calls in sorted(seen.items())
-        if not any(fnmatch.fnmatchcase(kernel, pattern) for pattern in kernels)
+        if not _matches(kernel, expected)
     ]
-    if layers is not None and effective.layers != layers:
-        faults.append(f"{effective.layers} layers were reported, but the model has {layers}")
-    if effective.layers < 1 or effective.forwards < 1:
+    for what, found, known in (
+        ("layers", effective.layers, layers),
+        ("layers of the vision tower", ran.layers, vision.layers if vision else None),
+    ):
+        if known is not None and found != known:
+            faults.append(f"{found} {what} were reported, but the model has {known}")
+    # A vision tower alone makes no pass through the text model.
+    if effective.layers < 1 or (effective.forwards < 1 and not ran.sequences):
         faults.append(
             f"{effective.layers} layers and {effective.forwards} forwards were reported; both must be above 0"
         )
-    expected = effective.layers * effective.forwards
-    astray = abs(sum(seen.values()) - expected)
-    source = (
-        f"{effective.layers} layers x {effective.forwards} forwards = {expected} attention calls, each of one kernel"
-    )
+    calls = effective.layers * effective.forwards
+    tower_calls = ran.layers * ran.sequences
+    astray = abs(sum(seen.values()) - calls - tower_calls)
+    source = f"{effective.layers} layers x {effective.forwards} forwards = {calls} attention calls, each of one kernel"
+    if tower_calls:
+        source += f"; {ran.layers} layers x {ran.sequences} sequences = {tower_calls} in the vision tower"
+    if vision:  # kernels that only one of the two may use show which of them it was
+        text_only = sum(n for kernel, n in seen.items() if not _matches(kernel, vision.kernels))
+        tower_only = sum(n for kernel, n in seen.items() if not _matches(kernel, kernels))
+        astray = max(astray, text_only - calls, tower_only - tower_calls)
     measures = [
         Measure(Figure("attention calls unaccounted for", astray, 0.0, "max", source), Decides.EXACT),
         Measure(Figure("attention calls", sum(seen.values()))),

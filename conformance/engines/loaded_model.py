@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from packaging.version import Version
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     GenerationMixin,
@@ -25,6 +27,7 @@ from transformers import (
 from conformance.engines import device as devices
 from conformance.engines.batching import batches, pad
 from conformance.engines.kernels import KernelCounter
+from conformance.engines.vision import Vision
 from conformance.runner import Effective, LoadRequest, Runner, TokenIds, Unavailable
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ _AUTO_CLASS = {
     "classification": AutoModelForSequenceClassification,
     "reward": AutoModelForSequenceClassification,
     "generation": AutoModelForCausalLM,
+    "multimodal": AutoModelForImageTextToText,
 }
 
 
@@ -71,6 +75,9 @@ class LoadedModel(Runner):
         # Renamed in transformers 5, where the old name warns.
         known = inspect.signature(self.model.forward).parameters
         self._cache_name = "cache" if "cache" in known else "past_key_values"
+        self._can_keep_logits = "logits_to_keep" in known
+        has_vision = request.role == "multimodal"
+        self.vision = Vision(self.model, Path(request.folder)) if has_vision else None
         return self
 
     def __exit__(
@@ -82,10 +89,13 @@ class LoadedModel(Runner):
     def _load(self) -> Any:
         request = self.request
         kind = _AUTO_CLASS.get(request.role) or _AUTO_CLASS[request.role.split(".")[0]]
+        attention: str | dict[str, str] = request.attention
+        if request.vision_attention not in ("", request.attention):
+            attention = {"text_config": request.attention, "vision_config": request.vision_attention}
         model, report = kind.from_pretrained(
             request.folder,
             dtype=self.torch_dtype,
-            attn_implementation=request.attention,
+            attn_implementation=attention,
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
@@ -141,6 +151,8 @@ class LoadedModel(Runner):
     @contextmanager
     def _observing(self) -> Iterator[Seen]:
         self._forwards = 0
+        if self.vision:
+            self.vision.sequences = 0
         with torch.no_grad(), KernelCounter() as counter:
             yield Seen(self, counter)
 
@@ -164,12 +176,14 @@ class Seen:
         self._runner, self._counter = runner, counter
 
     def effective(self) -> Effective:
-        model = self._runner.model
+        model, vision = self._runner.model, self._runner.vision
+        text = model.config.get_text_config()
         dtypes = {str(weight.dtype).removeprefix("torch.") for weight in model.parameters()}
         return Effective(
             dtype="+".join(sorted(dtypes)),
-            attention=str(model.config._attn_implementation),
+            attention=str(text._attn_implementation),
             kernels=dict(self._counter.counts),
-            layers=int(model.config.num_hidden_layers),
+            layers=int(text.num_hidden_layers),
             forwards=self._runner._forwards,
+            vision=vision.effective() if vision else None,
         )

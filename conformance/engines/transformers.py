@@ -12,16 +12,19 @@ from transformers import GenerationConfig
 from conformance.engines.batching import batches
 from conformance.engines.loaded_model import LoadedModel
 from conformance.engines.pooling import pooling
+from conformance.engines.vision import Pictures, Vision
 from conformance.runner import (
     ClassLogits,
     ForcedLogprobs,
     Generations,
     Message,
+    NotSupported,
     Prompt,
     Scalars,
     TokenIds,
     TokenLogprobs,
     Vectors,
+    VisionFeatures,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +35,10 @@ class TransformersRunner(LoadedModel):
     """One transformers model; batches are ragged and padded, as a server would form them."""
 
     capabilities = frozenset(
-        {"embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens"}
+        {
+            *("embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens"),
+            "vision_features",
+        }
     )
 
     def embed(self, prompts: Sequence[str], *, dimensions: int | None = None) -> Vectors:
@@ -82,12 +88,7 @@ class TransformersRunner(LoadedModel):
         images: Sequence[Sequence[Any]] | None = None,
         videos: Sequence[Sequence[Any]] | None = None,
     ) -> Generations:
-        if images or videos:
-            raise self._lacks("generate with images or video")
-        rows = tuple(
-            self._tokenize([prompt])[0] if isinstance(prompt, str) else tuple(int(token) for token in prompt)
-            for prompt in prompts
-        )
+        rows, pictures = self._with_pictures(prompts, images, videos)
         ends = set(self._end_token_ids()) | {int(token) for token in stop_token_ids}
         config = GenerationConfig(
             do_sample=False,
@@ -105,8 +106,9 @@ class TransformersRunner(LoadedModel):
         with self._observing() as seen:
             for batch in batches([len(row) for row in rows], self.batch_size, extra=max_tokens):
                 inputs, mask, _ = self._pad([rows[index] for index in batch], "left")
+                seen_with = self._picture_arguments(inputs, [pictures[index] for index in batch])
                 with self._computing():
-                    output = self.model.generate(inputs, attention_mask=mask, generation_config=config)
+                    output = self.model.generate(inputs, attention_mask=mask, generation_config=config, **seen_with)
                 generated = output.sequences[:, inputs.shape[1] :].cpu()
                 scores = torch.stack([_log_softmax(step) for step in output.logits], dim=1)
                 best = scores.topk(top_k, dim=-1)
@@ -127,6 +129,7 @@ class TransformersRunner(LoadedModel):
             logprobs[:, :longest],
             top_ids[:, :longest],
             top_logprobs[:, :longest],
+            tuple(each.grids for each in pictures) if images or videos else (),
         )
 
     def score_tokens(
@@ -136,8 +139,10 @@ class TransformersRunner(LoadedModel):
         candidates: Integers,
         *,
         via: Literal["prefill", "decode"],
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
     ) -> ForcedLogprobs:
-        rows = tuple(tuple(int(token) for token in prompt) for prompt in prompts)
+        rows, pictures = self._with_pictures(prompts, images, videos)
         forced = [[int(token) for token in continuation] for continuation in continuations]
         positions = candidates.shape[1]
         values = np.full(candidates.shape, np.nan)
@@ -147,35 +152,94 @@ class TransformersRunner(LoadedModel):
             for batch in batches([len(row) + at_once for row in rows], self.batch_size, extra=later):
                 wanted = torch.from_numpy(np.ascontiguousarray(candidates[batch], dtype=np.int64))
                 with self._computing():
-                    found = score([rows[i] for i in batch], [forced[i] for i in batch], wanted)
+                    found = score(
+                        [rows[i] for i in batch], [forced[i] for i in batch], [pictures[i] for i in batch], wanted
+                    )
                 for row, index in enumerate(batch):
                     length = len(forced[index])
                     values[index, :length] = found[row, :length]
         return ForcedLogprobs(rows, seen.effective(), values)
 
+    def vision_features(self, images: Sequence[Any], videos: Sequence[Any]) -> VisionFeatures:
+        vision = self._vision("vision_features")
+        pictures = vision.read(images, videos)
+        with self._observing() as seen, self._computing():
+            values = torch.cat([self._widest(found) for found in vision.features(pictures)]).cpu().numpy()
+        return VisionFeatures((), seen.effective(), values, pictures.grids)
+
+    def _vision(self, asked: str) -> Vision:
+        if self.vision is None:
+            raise NotSupported(f"{self.request.model} has no vision tower, so it cannot answer {asked}")
+        return self.vision
+
+    def _with_pictures(
+        self,
+        prompts: Sequence[Prompt],
+        images: Sequence[Sequence[Any]] | None,
+        videos: Sequence[Sequence[Any]] | None,
+    ) -> tuple[tuple[TokenIds, ...], list[Pictures]]:
+        """Ids and pictures of every prompt, the placeholders in texts repeated for every merged patch."""
+        for what, given in (("images", images), ("videos", videos)):
+            if given is not None and len(given) != len(prompts):
+                raise ValueError(f"{what} for {len(given)} prompts, but there are {len(prompts)}")
+        rows, pictures = [], []
+        for index, prompt in enumerate(prompts):
+            ids = self._tokenize([prompt])[0] if isinstance(prompt, str) else tuple(int(token) for token in prompt)
+            beside = Pictures()
+            if images is not None or videos is not None:
+                vision = self._vision("a prompt with pictures")
+                beside = vision.read(images[index] if images else (), videos[index] if videos else ())
+                if isinstance(prompt, str):
+                    ids = vision.expanded(ids, beside)
+                vision.check(ids, beside)
+            rows.append(ids)
+            pictures.append(beside)
+        return tuple(rows), pictures
+
+    def _picture_arguments(self, ids: torch.Tensor, pictures: Sequence[Pictures]) -> dict[str, torch.Tensor]:
+        if self.vision is None:
+            return {}
+        return {**self.vision.arguments(pictures), **self.vision.token_types(ids)}
+
+    def _prefill(
+        self, rows: Sequence[Sequence[int]], pictures: Sequence[Pictures], *, keep: int, use_cache: bool
+    ) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """One pass over left-padded rows: output, logits of the last `keep` positions, mask, last position ids."""
+        inputs, mask, positions = self._pad(rows, "left")
+        beside = self._picture_arguments(inputs, pictures)
+        if self.vision:
+            positions = self.vision.positions(inputs, mask, positions, beside)
+        if self._can_keep_logits:
+            beside["logits_to_keep"] = keep  # type: ignore[assignment]
+        output = self.model(
+            input_ids=inputs, attention_mask=mask, position_ids=positions, use_cache=use_cache, **beside
+        )
+        return output, output.logits[:, -keep:], mask, positions[..., -1:]
+
     def _score_by_prefill(
-        self, rows: Sequence[TokenIds], forced: Sequence[Sequence[int]], wanted: torch.Tensor
+        self,
+        rows: Sequence[TokenIds],
+        forced: Sequence[Sequence[int]],
+        pictures: Sequence[Pictures],
+        wanted: torch.Tensor,
     ) -> torch.Tensor:
         length = wanted.shape[1]
         # Short continuations are filled up on the right, where causal attention keeps them out of what is read.
         whole = [[*row, *tokens, *[row[0]] * (length - len(tokens))] for row, tokens in zip(rows, forced, strict=True)]
-        inputs, mask, positions = self._pad(whole, "left")
-        output = self.model(
-            input_ids=inputs, attention_mask=mask, position_ids=positions, use_cache=False, logits_to_keep=length + 1
-        )
-        return _log_softmax(output.logits[:, :-1]).gather(2, wanted)
+        _, logits, _, _ = self._prefill(whole, pictures, keep=length + 1, use_cache=False)
+        return _log_softmax(logits[:, :-1]).gather(2, wanted)
 
     def _score_by_decode(
-        self, rows: Sequence[TokenIds], forced: Sequence[Sequence[int]], wanted: torch.Tensor
+        self,
+        rows: Sequence[TokenIds],
+        forced: Sequence[Sequence[int]],
+        pictures: Sequence[Pictures],
+        wanted: torch.Tensor,
     ) -> torch.Tensor:
-        inputs, mask, positions = self._pad(rows, "left")
-        output = self.model(
-            input_ids=inputs, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1
-        )
+        output, logits, mask, at = self._prefill(rows, pictures, keep=1, use_cache=True)
         found = torch.empty(wanted.shape, dtype=torch.float64)
-        at = positions[:, -1:]
         for step in range(wanted.shape[1]):
-            found[:, step] = _log_softmax(output.logits[:, -1]).gather(1, wanted[:, step])
+            found[:, step] = _log_softmax(logits[:, -1]).gather(1, wanted[:, step])
             if step + 1 == wanted.shape[1]:
                 break
             token = [[tokens[step] if step < len(tokens) else row[0]] for row, tokens in zip(rows, forced, strict=True)]
@@ -188,6 +252,7 @@ class TransformersRunner(LoadedModel):
                 use_cache=True,
                 **{self._cache_name: getattr(output, self._cache_name)},
             )
+            logits = output.logits
         return found
 
     def _text(self, ids: TokenIds, ends: set[int]) -> str:

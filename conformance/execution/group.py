@@ -46,6 +46,7 @@ class Group:
             dtype=case.effective_target.dtype,
             parameters=parameters(case.model),
             options=options,
+            vision_attention="" if case.vision is None else case.vision.attention,
         )
 
 

@@ -19,7 +19,10 @@ from conformance.codec import ProtocolError
 from conformance.runner import LoadRequest, NotSupported, Runner, Unavailable
 
 CALLS = frozenset(
-    {"embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens", "attention"}
+    {
+        *("embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens"),
+        *("vision_features", "attention"),
+    }
 )
 """The runner's methods that may be called from outside; nothing else of it can be."""
 

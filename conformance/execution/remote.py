@@ -37,6 +37,7 @@ from conformance.runner import (
     Scalars,
     TokenLogprobs,
     Vectors,
+    VisionFeatures,
 )
 
 if TYPE_CHECKING:
@@ -262,8 +263,8 @@ class RemoteRunner(Runner):
             max_tokens=max_tokens,
             top_k=top_k,
             stop_token_ids=list(stop_token_ids),
-            images=None if images is None else [list(each) for each in images],
-            videos=None if videos is None else [list(each) for each in videos],
+            images=_lists(images),
+            videos=_lists(videos),
         )
 
     def score_tokens(
@@ -273,10 +274,17 @@ class RemoteRunner(Runner):
         candidates: Integers,
         *,
         via: Literal["prefill", "decode"],
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
     ) -> ForcedLogprobs:
         """See `Runner.score_tokens`."""
-        ids = [[list(each) for each in sequence] for sequence in (prompts, continuations)]
-        return self._call("score_tokens", ForcedLogprobs, *ids, candidates, via=via)
+        ids = [_lists(sequence) for sequence in (prompts, continuations)]
+        pictures = {"images": _lists(images), "videos": _lists(videos)}
+        return self._call("score_tokens", ForcedLogprobs, *ids, candidates, via=via, **pictures)
+
+    def vision_features(self, images: Sequence[Any], videos: Sequence[Any]) -> VisionFeatures:
+        """See `Runner.vision_features`."""
+        return self._call("vision_features", VisionFeatures, list(images), list(videos))
 
     def attention(self, query: Floats, key: Floats, value: Floats, **arguments: Any) -> Floats:
         """See `Runner.attention`."""
@@ -294,6 +302,10 @@ class RemoteRunner(Runner):
         if self._caller is None:
             raise ExecutionError("the runner was not entered, so nothing is loaded")
         return self._caller
+
+
+def _lists(sequences: Sequence[Sequence[Any]] | None) -> list[list[Any]] | None:
+    return None if sequences is None else [list(each) for each in sequences]
 
 
 def ask_facts(pool: WorkerPool, probe: str, seconds: float, *arguments: object) -> Mapping[str, Any]:

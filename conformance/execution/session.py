@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from conformance import checkpoint
+from conformance.criteria.observed import VisionRequested
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
     DeadlineExceeded,
@@ -23,6 +24,8 @@ from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.remote import RemoteRunner
 from conformance.judgement import Judgement
+from conformance.plan import Case
+from conformance.reference.compute import claimed
 from conformance.runner import Effective, Unavailable
 from conformance.suite import Answers, Ask, Bench, Underpowered
 from conformance.tokenization import Tokenizer
@@ -128,7 +131,7 @@ class Session:
         case = self.group.first
         checkpoint.check(case.model.folder)
         reference, yardstick = references.get(
-            self.suite, self.request, embedded=case.model.tier == "embedded", precision=case.precision
+            self.suite, self.request, embedded=case.model.tier == "embedded", precision=_claimed(case)
         )
         tokenizer = Tokenizer(case.model.folder)
         known = Answers(reference.__getitem__)
@@ -159,7 +162,8 @@ class Session:
             tokenizer=tokenizer,
             parameters=self.request.parameters,
             settings=case.settings,
-            layers=checkpoint.config(case.model.folder).get("num_hidden_layers"),
+            layers=checkpoint.layers(case.model.folder),
+            vision=_vision(case),
         )
 
     def _prepare(self) -> None:
@@ -206,3 +210,18 @@ class Session:
         if self._runner is None:
             raise WorkerGone("the worker is gone; a fresh one is started with the next case")
         return self._runner
+
+
+def _claimed(case: Case) -> str:
+    """The precision whose yardstick the case is judged by."""
+    if case.vision is None:
+        return case.precision
+    return claimed(case.precision, case.vision.precision[case.effective_target.dtype])
+
+
+def _vision(case: Case) -> VisionRequested | None:
+    """What the case requests of the vision tower."""
+    if case.vision is None:
+        return None
+    kernels = case.vision.kernels[case.effective_target.dtype]
+    return VisionRequested(case.vision.attention, kernels, checkpoint.vision_layers(case.model.folder))

@@ -26,6 +26,7 @@ class Variant:
     """One legal way to run the model on the CPU."""
 
     attention: str = "eager"
+    vision_attention: str = ""  # the same
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -50,6 +51,21 @@ YARDSTICKS: dict[tuple[str, str], tuple[Variant, ...]] = {
 """The variants behind each (dtype, claimed precision); of each observation, the one furthest from the reference."""
 
 
+_TOWER = "-vision-"
+
+
+def claimed(precision: str, vision: str) -> str:
+    """One name for what is claimed of the text's attention backend and of the vision tower's."""
+    return precision if vision == precision else f"{precision}{_TOWER}{vision}"
+
+
+def variants(dtype: str, precision: str) -> tuple[Variant, ...]:
+    """The variants behind a claim; KeyError where there are none."""
+    text, _, vision = precision.partition(_TOWER)
+    tower = YARDSTICKS[dtype, vision][0].attention if vision else ""
+    return tuple(replace(variant, vision_attention=tower) for variant in YARDSTICKS[dtype, text])
+
+
 def part_name(dtype: str, precision: str) -> str:
     """The stored part that holds this yardstick."""
     return f"{dtype}-{precision}"
@@ -71,6 +87,7 @@ def compute_reference(subject: Subject, start: StartRunner) -> dict[str, Observa
         device="cpu",
         dtype="float64",
         attention="eager",
+        vision_attention="",
         options={"batch_size": 1, "widen": True},
     )
     with start(request) as runner:
@@ -83,7 +100,7 @@ def compute_yardstick(
 ) -> dict[str, Observation]:
     """Every observation that wants a yardstick, each from the variant with the largest pooled error."""
     try:
-        variants = YARDSTICKS[dtype, precision]
+        legal = variants(dtype, precision)
     except KeyError:
         known = ", ".join(f"{d} {p}" for d, p in YARDSTICKS)
         raise ValueError(
@@ -91,9 +108,14 @@ def compute_yardstick(
         ) from None
     known_answers = Answers(lambda name: reference[name])
     worst: dict[str, tuple[float, Observation]] = {}
-    for variant in variants:
+    for variant in legal:
         request = replace(
-            subject.request, device="cpu", dtype=dtype, attention=variant.attention, options=variant.options
+            subject.request,
+            device="cpu",
+            dtype=dtype,
+            attention=variant.attention,
+            vision_attention=variant.vision_attention,
+            options=variant.options,
         )
         with start(request) as runner:
             answers = _answers(subject, runner, known_answers)

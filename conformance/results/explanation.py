@@ -34,9 +34,12 @@ def circumstances(case: Mapping[str, Any]) -> dict[str, str]:
     texts = {}
     effective = case["effective"]
     if effective is not None:
-        texts["effective"] = f"{effective['attention']} in {effective['dtype']}"
+        vision = effective["vision"]
+        tower = f", vision tower {vision['attention']}" if vision else ""
+        texts["effective"] = f"{effective['attention']} in {effective['dtype']}{tower}"
         kernels = ", ".join(f"{name} x {count}" for name, count in effective["kernels"].items())
         calls = effective["layers"] * effective["forwards"]
+        calls += vision["layers"] * vision["sequences"] if vision else 0
         texts["kernels"] = f"{kernels or 'none seen'}; {calls} attention calls made"
     if case["quirks"]:
         texts["quirks"] = ", ".join(case["quirks"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from conformance.judgement import Figure, Judgement
-from conformance.runner import Effective
+from conformance.runner import Effective, VisionEffective
 from conformance.target import Target
 from conformance.verdict import Verdict
 
@@ -184,18 +184,33 @@ def _effective_to_json(effective: Effective) -> dict[str, Any]:
         "kernels": {name: int(count) for name, count in sorted(effective.kernels.items())},
         "layers": int(effective.layers),
         "forwards": int(effective.forwards),
+        "vision": None if effective.vision is None else _vision_to_json(effective.vision),
     }
 
 
 def _effective(data: Any, where: str) -> Effective:
     where = f"{where}, effective"
-    fields = _exactly(data, ["dtype", "attention", "kernels", "layers", "forwards"], where)
+    fields = _exactly(data, ["dtype", "attention", "kernels", "layers", "forwards", "vision"], where)
     return Effective(
         dtype=_text(fields["dtype"], f"{where}.dtype"),
         attention=_text(fields["attention"], f"{where}.attention"),
         kernels={key: _count(value, f"{where}.kernels.{key}") for key, value in _mapping(fields["kernels"], where)},
         layers=_count(fields["layers"], f"{where}.layers"),
         forwards=_count(fields["forwards"], f"{where}.forwards"),
+        vision=None if fields["vision"] is None else _vision(fields["vision"], f"{where}.vision"),
+    )
+
+
+def _vision_to_json(vision: VisionEffective) -> dict[str, Any]:
+    return {"attention": vision.attention, "layers": int(vision.layers), "sequences": int(vision.sequences)}
+
+
+def _vision(data: Any, where: str) -> VisionEffective:
+    fields = _exactly(data, ["attention", "layers", "sequences"], where)
+    return VisionEffective(
+        attention=_text(fields["attention"], f"{where}.attention"),
+        layers=_count(fields["layers"], f"{where}.layers"),
+        sequences=_count(fields["sequences"], f"{where}.sequences"),
     )
 
 

@@ -1,0 +1,133 @@
+"""A vision tower and what goes into it: pictures beside prompts, their placeholders, and positions in three axes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from conformance.engines.patches import Patches, PatchSettings, image_patches, video_patches
+from conformance.runner import Grid, TokenIds, VisionEffective
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """One prompt's images and videos."""
+
+    images: tuple[Patches, ...] = ()
+    videos: tuple[Patches, ...] = ()
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """Those of the images, then of the videos."""
+        return tuple(patches.grid for patches in (*self.images, *self.videos))
+
+
+class Vision:
+    """The vision tower of a loaded Qwen2-VL. `sequences` counts the attention calls a layer since it was set to 0."""
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        self._model = model
+        self._settings = PatchSettings.read(folder)
+        self._wants_types = "mm_token_type_ids" in inspect.signature(model.forward).parameters
+        self.tokens = {"image": int(model.config.image_token_id), "video": int(model.config.video_token_id)}
+        self.sequences = 0
+        model.model.visual.register_forward_pre_hook(self._count, with_kwargs=True)
+
+    def effective(self) -> VisionEffective | None:
+        """What ran since `sequences` was set to 0; None where nothing did."""
+        if not self.sequences:
+            return None
+        config = self._model.config.vision_config
+        return VisionEffective(str(config._attn_implementation), int(config.depth), self.sequences)
+
+    def read(self, images: Sequence[Any], videos: Sequence[Any]) -> Pictures:
+        """The patches of one prompt's pictures, uint8 arrays; ValueError for what is no picture."""
+        return Pictures(
+            tuple(image_patches(image, self._settings) for image in images),
+            tuple(video_patches(video, self._settings) for video in videos),
+        )
+
+    def expanded(self, ids: TokenIds, pictures: Pictures) -> TokenIds:
+        """The ids of a text, each placeholder repeated once for every merged patch of its picture."""
+        counts = self._counts(pictures)
+        for kind, token in self.tokens.items():
+            _same_number(kind, ids.count(token), len(counts[token]))
+        left = {token: iter(sizes) for token, sizes in counts.items()}
+        return tuple(one for token in ids for one in (token,) * (next(left[token]) if token in left else 1))
+
+    def check(self, ids: TokenIds, pictures: Pictures) -> None:
+        """ValueError where expanded ids do not hold a run of placeholders for every picture, of its size."""
+        counts = self._counts(pictures)
+        for kind, token in self.tokens.items():
+            runs = [len(list(run)) for found, run in groupby(ids) if found == token]
+            if sum(runs) != sum(counts[token]):
+                _same_number(kind, len(runs), len(counts[token]))
+                raise ValueError(f"{runs} placeholders of {kind}s, but their merged patches are {counts[token]}")
+
+    def arguments(self, batch: Sequence[Pictures]) -> dict[str, torch.Tensor]:
+        """What the model is given beside ids: pixel values and grids of all pictures of a batch, in its order."""
+        found = {}
+        for suffix, kind, patches in (
+            ("", "image", [each for pictures in batch for each in pictures.images]),
+            ("_videos", "video", [each for pictures in batch for each in pictures.videos]),
+        ):
+            if patches:
+                device = self._model.device
+                values = torch.cat([torch.from_numpy(each.values) for each in patches])
+                found[f"pixel_values{suffix}"] = values.to(device)
+                found[f"{kind}_grid_thw"] = torch.tensor([each.grid for each in patches], device=device)
+        return found
+
+    def token_types(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """0 for text, 1 for images, 2 for videos [n, length], where this version of transformers wants to be told."""
+        if not self._wants_types:
+            return {}
+        types = (ids == self.tokens["image"]).int() + 2 * (ids == self.tokens["video"]).int()
+        return {"mm_token_type_ids": types}
+
+    def positions(
+        self, ids: torch.Tensor, mask: torch.Tensor, text: torch.Tensor, arguments: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """Position ids [4, n, length]: those of text, then time, row and column as the model itself places them."""
+        grids = {key: value for key, value in arguments.items() if key.endswith("_grid_thw")}
+        if not grids:
+            return text.expand(4, -1, -1)
+        placed, _ = self._model.model.get_rope_index(ids, attention_mask=mask, **grids, **self.token_types(ids))
+        return torch.cat([text[None], placed.to(text.device)])
+
+    def features(self, pictures: Pictures) -> Iterator[torch.Tensor]:
+        """The tower's output for each picture, [merged patches, width], images first."""
+        arguments = self.arguments([pictures])
+        model = self._model.model
+        for suffix, kind, read in (("", "image", "get_image_features"), ("_videos", "video", "get_video_features")):
+            if f"{kind}_grid_thw" in arguments:
+                found = getattr(model, read)(arguments[f"pixel_values{suffix}"], arguments[f"{kind}_grid_thw"])
+                yield from getattr(found, "pooler_output", found)
+
+    def _counts(self, pictures: Pictures) -> dict[int, list[int]]:
+        merge = self._settings.merge_size**2
+        return {
+            self.tokens[kind]: [frames * rows * columns // merge for frames, rows, columns in grids]
+            for kind, grids in (
+                ("image", [each.grid for each in pictures.images]),
+                ("video", [each.grid for each in pictures.videos]),
+            )
+        }
+
+    def _count(self, _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        grids = kwargs["grid_thw"] if "grid_thw" in kwargs else args[1]
+        self.sequences += int(grids[:, 0].sum())
+
+
+def _same_number(kind: str, placeholders: int, pictures: int) -> None:
+    if placeholders != pictures:
+        raise ValueError(
+            f"a prompt has {placeholders} placeholder{'s' * (placeholders != 1)} of {kind}s, but {pictures} "
+            f"{kind}{'s' * (pictures != 1)}; each needs one"
+        )

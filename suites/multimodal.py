@@ -1,0 +1,164 @@
+"""Text about pictures and videos: greedy, 128 tokens, and the logprob of every token, as `generation` has them.
+
+The promises hold for every model with the role `multimodal`. What can go wrong with pictures shows first where it is
+made, not dozens of tokens later: the grids in which pictures are seen, the vision tower's output, and the order of
+images and frames have promises of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance import criteria
+from conformance.discovery import load_tests
+from conformance.runner import ForcedLogprobs, Generations, VisionFeatures
+from conformance.suite import Ask, observation, requirement
+from suites import anchoring
+from suites.greedy import MAX_TOKENS, GreedyText
+from suites.inputs import multimodal
+
+__all__ = ["Multimodal", "load_tests"]
+
+FEATURED_FRAMES = 8
+"""Features are compared of each prompt's first image, and of its first video where that has at most so many frames."""
+
+
+class Multimodal(GreedyText):
+    role = "multimodal"
+    needs = frozenset({"generate", "score_tokens"})
+    inputs = staticmethod(multimodal.inputs)
+
+    @observation(yardstick=False)
+    @staticmethod
+    def greedy(ask: Ask) -> Generations:
+        return ask.runner.generate(
+            ask.inputs.prompts,
+            max_tokens=ask.settings.get("max_tokens", MAX_TOKENS),
+            top_k=ask.settings.get("top_k", anchoring.TOP),
+            **pictures(ask.inputs),
+        )
+
+    @observation(reference=False, yardstick=False)
+    @staticmethod
+    def anchored(ask: Ask) -> Generations:
+        return anchoring.anchored(ask, ask.settings.get("max_tokens", MAX_TOKENS), pictures(ask.inputs))
+
+    @observation()
+    @staticmethod
+    def prefilled(ask: Ask) -> ForcedLogprobs:
+        return ask.runner.score_tokens(*anchoring.forced(ask), via="prefill", **pictures(ask.inputs))
+
+    @observation(reference=False, yardstick=False)
+    @staticmethod
+    def decoded(ask: Ask) -> ForcedLogprobs:
+        return ask.runner.score_tokens(*anchoring.forced(ask), via="decode", **pictures(ask.inputs))
+
+    @observation(yardstick=False)
+    @staticmethod
+    def ended(ask: Ask) -> Generations:
+        ended = ask.inputs.ended
+        return ask.runner.generate(ended.prompts, max_tokens=MAX_TOKENS, **pictures(ended))
+
+    @observation()
+    @staticmethod
+    def features(ask: Ask) -> VisionFeatures:
+        images = [given[0] for given in ask.inputs.images if given]
+        videos = [given[0] for given in ask.inputs.videos if given and len(given[0]) <= FEATURED_FRAMES]
+        return ask.runner.vision_features(images, videos)
+
+    @requirement("MMG-010", "The engine MUST continue the very tokens that the reference continues.")
+    def test_prompt_tokens_agree(self) -> None:
+        self.judge(criteria.observed.same_prompt_tokens(self.observed.greedy, self.reference.greedy))
+
+    @requirement("MMG-015", "Every image and video MUST be seen in the reference's grid of patches.")
+    def test_grids_agree(self) -> None:
+        self.judge(criteria.vision.same_grids(self.observed.greedy, self.reference.greedy))
+
+    @requirement("MMG-020", "The engine MUST return ids, text, logprobs and a finish reason for every prompt.")
+    def test_every_prompt_has_its_text(self) -> None:
+        self.judge(criteria.observed.is_complete(self.observed.greedy, count=len(self.bench.inputs.prompts)))
+
+    @requirement("MMG-030", "Text, ids, logprobs and finish reason of one answer MUST agree with each other.")
+    def test_answers_are_consistent(self) -> None:
+        self.judge_consistency(self.observed.greedy, self.bench.settings.get("max_tokens", MAX_TOKENS))
+
+    @requirement("MMG-035", "What the vision tower hands on MUST equal the reference's within rounding.")
+    def test_vision_features_agree(self) -> None:
+        self.judge(
+            criteria.vision.features_agree(
+                x=self.observed.features.values,
+                r=self.reference.features.values,
+                e=self.yardstick.features.values,
+                dtype=self.bench.dtype,
+                precision=self.bench.precision,
+                grids=self.reference.features.grids,
+            )
+        )
+
+    @requirement(
+        "MMG-040", "Greedy text MUST be the reference's; it may leave it only where the reference is undecided."
+    )
+    def test_greedy_tokens_agree(self) -> None:
+        self.judge(
+            criteria.tokens.divergence_is_a_tie(
+                x=self.observed.greedy, r=self.capped_reference(), sigma_gap=self.sigma_gap()
+            )
+        )
+
+    @requirement(
+        "MMG-050", "After a divergence, set back on the reference's text, the rest MUST be the reference's too."
+    )
+    def test_anchored_tokens_agree(self) -> None:
+        self.judge(
+            criteria.tokens.every_divergence_is_a_tie(
+                x=self.observed.anchored, r=self.capped_reference(), sigma_gap=self.sigma_gap()
+            )
+        )
+
+    @requirement("MMG-060", "Logprobs of forced tokens through prefill MUST equal the reference's within rounding.")
+    def test_prefill_logprobs_agree(self) -> None:
+        self.judge_logprobs(self.observed.prefilled)
+
+    @requirement("MMG-070", "Logprobs of forced tokens through decode MUST equal the reference's within rounding.")
+    def test_decode_logprobs_agree(self) -> None:
+        tokens = max(len(ids) for ids in self.reference.greedy.token_ids)
+        self.judge(criteria.observed.went_token_by_token(self.observed.decoded.effective, tokens=tokens))
+        self.judge_logprobs(self.observed.decoded)
+
+    @requirement("MMG-080", "Text MUST end with the model's end token where the reference's does, and say so.")
+    def test_text_ends_at_end_tokens(self) -> None:
+        self.judge_ending(self.observed.ended, self.reference.ended)
+
+    @requirement("MMG-090", "The answer MUST follow the order in which a prompt gives its images.")
+    def test_answers_follow_image_order(self) -> None:
+        self.judge_order(self.bench.inputs.image_order, "images")
+
+    @requirement("MMG-095", "The answer MUST follow the order of a video's frames.")
+    def test_answers_follow_frame_order(self) -> None:
+        self.judge_order(self.bench.inputs.frame_order, "frames")
+
+    @requirement("MMG-100", "The answer MUST be the one that is known to be right.", answers=True)
+    def test_answer_is_known(self) -> None:
+        known = self.bench.inputs.continuations
+        if "max_tokens" in self.bench.settings:  # the reference's text is the known one: a test holds that
+            known = self.capped_reference().texts
+        self.judge(criteria.tokens.texts_are_known(texts=self.observed.greedy.texts, known=known))
+
+    @requirement("MMG-110", "An answer that ends MUST be the one that is known to be right.", answers=True)
+    def test_ended_answer_is_known(self) -> None:
+        self.judge(
+            criteria.tokens.texts_are_known(texts=self.observed.ended.texts, known=self.bench.inputs.ended.texts)
+        )
+
+    def judge_order(self, pairs: Any, what: str) -> None:
+        """Judge the answers to pairs of prompts that differ in the order of their images or frames."""
+        self.judge(
+            criteria.vision.answers_follow_order(
+                x=self.observed.greedy, r=self.reference.greedy, pairs=pairs, what=what
+            )
+        )
+
+
+def pictures(prompts: Any) -> dict[str, Any]:
+    """The arguments that go with prompts that have images and videos."""
+    return {"images": prompts.images, "videos": prompts.videos}
