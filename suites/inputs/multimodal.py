@@ -256,39 +256,42 @@ VIDEOS: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
 """Videos with even and odd numbers of frames, one over 1,100 tokens, and videos together and beside images."""
 
 
+Order = tuple[int, ...]
+
+REORDERED_IMAGES: tuple[tuple[tuple[Shape, ...], tuple[int, ...], Order], ...] = (
+    ((Shape(2, 2), Shape(2, 2)), (0, 0, 0), (1, 0)),
+    ((Shape(3, 2), Shape(2, 4)), (4, 2, 0), (1, 0)),
+    ((Shape(2, 2), Shape(3, 3), Shape(2, 3)), (0, 1, 0, 2), (2, 0, 1)),
+)
+REORDERED_FRAMES: tuple[tuple[tuple[Shape, ...], tuple[int, ...], Order], ...] = (
+    ((_video(4),), (0, 0), (1, 0, 3, 2)),
+    ((_video(7, 1, 2),), (0, 3), (6, 5, 4, 3, 2, 1, 0)),
+)
+"""Each comes twice, as it is and in this order. The first video has its frames swapped within each temporal patch."""
+
+ENDED: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
+    ((Shape(2, 2),), (0, 0)),
+    ((Shape(4, 4),), (3, 1)),
+    ((Shape(3, 4),), (0, 9)),
+    ((Shape(2, 3), Shape(3, 2)), (0, 0, 0)),
+    ((Shape(2, 2), Shape(3, 3), Shape(1, 2)), (2, 2, 2, 2)),
+    ((_video(6),), (0, 0)),
+    ((_video(5, 2, 2, (30, 44)),), (0, 2)),
+    ((Shape(2, 2), _video(3, 1, 2)), (1, 0, 0)),
+)
+
+
 @cache
 def inputs(seed: int = 0) -> MultimodalInputs:
-    """38 prompts of 30 to 1,150 tokens, five pairs in other order among them, and 8 that end."""
+    """38 prompts of 25 to 1,180 tokens, five pairs in other order among them, and 8 that end."""
     rng = Random(f"multimodal {seed}")
     scenes = [_scene(rng, shapes, words) for shapes, words in (*SINGLE, *SEVERAL, *VIDEOS)]
-    image_order, frame_order = [], []
-    for shapes, words, order in (
-        ((Shape(2, 2), Shape(2, 2)), (0, 0, 0), (1, 0)),
-        ((Shape(3, 2), Shape(2, 4)), (4, 2, 0), (1, 0)),
-        ((Shape(2, 2), Shape(3, 3), Shape(2, 3)), (0, 1, 0, 2), (2, 0, 1)),
-    ):
-        image_order.append((len(scenes), len(scenes) + 1))
+    pairs: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
+    for shapes, words, order in (*REORDERED_IMAGES, *REORDERED_FRAMES):
+        pairs[len(shapes) == 1].append((len(scenes), len(scenes) + 1))
         scenes += _pair(rng, shapes, words, order)
-    for video, words, order in (
-        (_video(4), (0, 0), (1, 0, 3, 2)),
-        (_video(7, 1, 2), (0, 3), (6, 5, 4, 3, 2, 1, 0)),
-    ):
-        frame_order.append((len(scenes), len(scenes) + 1))
-        scenes += _pair(rng, (video,), words, order)
-    ended = [
-        _scene(rng, shapes, words)
-        for shapes, words in (
-            ((Shape(2, 2),), (0, 0)),
-            ((Shape(4, 4),), (3, 1)),
-            ((Shape(3, 4),), (0, 9)),
-            ((Shape(2, 3), Shape(3, 2)), (0, 0, 0)),
-            ((Shape(2, 2), Shape(3, 3), Shape(1, 2)), (2, 2, 2, 2)),
-            ((_video(6),), (0, 0)),
-            ((_video(5, 2, 2, (30, 44)),), (0, 2)),
-            ((Shape(2, 2), _video(3, 1, 2)), (1, 0, 0)),
-        )
-    ]
-    return _inputs(scenes, ended, image_order, frame_order)
+    ended = [_scene(rng, shapes, words) for shapes, words in ENDED]
+    return _inputs(scenes, ended, image_order=pairs[False], frame_order=pairs[True])
 
 
 def some_shapes(rng: Random) -> tuple[Shape, ...]:
