@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from suites import templates
-from suites.inputs import lexicon
+from suites.inputs import lexicon, multimodal
 
 END_OF_TEXT, START, END = DECODER_SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+VISION_SPECIALS = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
 ENCODER_SPECIALS = ("<s>", "<pad>", "</s>")
 
 RERANK_TEMPLATE = templates.RERANK["qwen3-reranker"]("{instruction}", "{query}", "{document}")
@@ -29,8 +30,31 @@ CHAT_TEMPLATE = (
 )
 
 
-def _pieces() -> tuple[list[str], list[str]]:
-    """The byte-level spellings that are one token: those with a leading space, then those without."""
+VISION_CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
+    "{{ '<|im_start|>system\n" + multimodal.SYSTEM + "<|im_end|>\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' or 'image' in part or 'image_url' in part %}{{ '" + multimodal.IMAGE + "' }}"
+    "{% elif part['type'] == 'video' or 'video' in part %}{{ '" + multimodal.VIDEO + "' }}"
+    "{% elif 'text' in part %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""As Qwen2-VL's own, without its numbering of pictures."""
+
+
+def specials(name: str) -> tuple[str, ...]:
+    """The special tokens of the checkpoint `name`."""
+    if name.endswith("xlmr"):
+        return ENCODER_SPECIALS
+    return (*DECODER_SPECIALS, *VISION_SPECIALS) if name.endswith("qwen2vl") else DECODER_SPECIALS
+
+
+def _pieces(template: str) -> tuple[list[str], list[str]]:
+    """The byte-level spellings that are one token, words of the template among them.
+
+    Those with a leading space, then those without.
+    """
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 
     def spell(text: str) -> list[str]:
@@ -38,7 +62,6 @@ def _pieces() -> tuple[list[str], list[str]]:
 
     spaced = [piece for word in (*lexicon.WORDS, *lexicon.MARKS, *lexicon.OPENINGS) for piece in spell(" " + word)]
     bare = [*lexicon.OPENINGS, "yes", "no"]
-    template = RERANK_TEMPLATE
     for special in DECODER_SPECIALS:
         template = template.replace(special, "\n")
     for piece in spell(template):
@@ -55,19 +78,18 @@ def _merges(words: Iterable[str]) -> list[tuple[str, str]]:
 
 def build(name: str) -> Tokenizer:
     """The tokenizer of the checkpoint `name`."""
-    encoder = name.endswith("xlmr")
-    spaced, bare = _pieces()
+    encoder, as_qwen2 = name.endswith("xlmr"), name.endswith(("qwen2", "qwen2vl"))
+    spaced, bare = _pieces(RERANK_TEMPLATE + (multimodal.OPENING if name.endswith("qwen2vl") else ""))
     merges = _merges([*spaced, *bare])
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet()) + list(dict.fromkeys(a + b for a, b in merges))
-    symbols = [*ENCODER_SPECIALS, *symbols] if encoder else [*symbols, *DECODER_SPECIALS]
+    symbols = [*specials(name), *symbols] if encoder else [*symbols, *specials(name)]
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if name.endswith("qwen2"):
+    if as_qwen2:
         _split_as_qwen2(tokenizer)
     tokenizer.decoder = decoders.ByteLevel()
-    specials = ENCODER_SPECIALS if encoder else DECODER_SPECIALS
-    tokenizer.add_special_tokens([AddedToken(special, special=True, normalized=False) for special in specials])
+    tokenizer.add_special_tokens([AddedToken(one, special=True, normalized=False) for one in specials(name)])
     if encoder:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="<s> $A </s>",
@@ -83,7 +105,7 @@ def build(name: str) -> Tokenizer:
     else:
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     _check_words(tokenizer)
-    if not name.endswith("qwen2"):
+    if not as_qwen2:
         _check_free_text(tokenizer)
     return tokenizer
 

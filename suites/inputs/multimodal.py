@@ -1,0 +1,328 @@
+"""Pictures and videos whose colours are to be read out, in the chat format of Qwen2-VL.
+
+The colours are read row by row, picture after picture and frame after frame, and from the beginning again for ever
+(` repeat`), or once (` copy`), after which the text ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from random import Random
+from typing import Any
+
+from . import lexicon
+from .pictures import SIDES, Cells, draw, grid, is_round_trip, round_trip
+
+NEW_TOKENS = 128
+"""Tokens of each known continuation; each colour is one."""
+
+END = "<|im_end|>"
+"""Ends a text that was to be read once."""
+
+SYSTEM = "You are a helpful assistant."
+OPENING = f"<|im_start|>system\n{SYSTEM}{END}\n<|im_start|>user\n"
+CLOSING = f"{END}\n<|im_start|>assistant\n"
+"""What Qwen2-VL's chat template writes around a user's message."""
+
+IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
+FOR_EVER, ONCE = lexicon.REPEAT, lexicon.COPY
+"""The last word of the message: how often the colours are read."""
+
+FILLER: tuple[str, ...] = tuple(word for word in lexicon.WORDS if word not in lexicon.CATEGORIES["colour"])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A grid of `rows` by `columns` cells; a video where there are `frames`, else an image."""
+
+    rows: int
+    columns: int
+    frames: int | None = None
+    sides: tuple[int, int] = SIDES
+
+    @property
+    def cells(self) -> int:
+        return self.rows * self.columns * (self.frames or 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """An image, uint8 [height, width, 3], or a video, uint8 [frames, height, width, 3], with the colours in it."""
+
+    pixels: Any
+    cells: Cells
+
+    @property
+    def is_video(self) -> bool:
+        return bool(self.pixels.ndim == 4)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scene:
+    """Images and videos in reading order; `words[i]` are the filler before number i, the last are those behind all."""
+
+    seen: tuple[Seen, ...]
+    words: tuple[tuple[str, ...], ...]
+
+    @property
+    def cells(self) -> Cells:
+        return tuple(name for one in self.seen for name in one.cells)
+
+    def prompt(self, instruction: str) -> str:
+        pads = [VIDEO if one.is_video else IMAGE for one in self.seen]
+        parts = [_joined(words) + pad for words, pad in zip(self.words, [*pads, ""], strict=True)]
+        return f"{OPENING}{''.join(parts)} {instruction}{CLOSING}"
+
+    def images(self) -> tuple[Any, ...]:
+        return tuple(one.pixels for one in self.seen if not one.is_video)
+
+    def videos(self) -> tuple[Any, ...]:
+        return tuple(one.pixels for one in self.seen if one.is_video)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ended:
+    """Prompts whose answer is `texts[i]` and then the end token; `texts[i]` does not include it."""
+
+    prompts: tuple[str, ...]
+    images: tuple[tuple[Any, ...], ...]
+    videos: tuple[tuple[Any, ...], ...]
+    texts: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return _described(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MultimodalInputs:
+    """`continuations[i]` is the decoded text of the 128 tokens after prompt i.
+
+    `images[i]` are uint8 [height, width, 3] and `videos[i]` uint8 [frames, height, width, 3], each in the order of its
+    placeholders in prompt i. `image_order` and `frame_order` are pairs of prompts that differ only in the order of
+    their images, or of their frames: equal answers to both would come from an engine that ignores it. The repr has a
+    digest of every pixel.
+    """
+
+    prompts: tuple[str, ...]
+    images: tuple[tuple[Any, ...], ...]
+    videos: tuple[tuple[Any, ...], ...]
+    continuations: tuple[str, ...]
+    ended: Ended
+    image_order: tuple[tuple[int, int], ...]
+    frame_order: tuple[tuple[int, int], ...]
+
+    def __repr__(self) -> str:
+        return _described(self)
+
+
+def _described(inputs: Any) -> str:
+    values = ((field.name, getattr(inputs, field.name)) for field in fields(inputs))
+    return f"{type(inputs).__name__}({', '.join(f'{name}={_digested(value)!r}' for name, value in values)})"
+
+
+def _digested(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_digested(one) for one in value)
+    if hasattr(value, "tobytes"):
+        return f"{value.dtype} {list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    return value
+
+
+def _joined(words: Sequence[str]) -> str:
+    return "".join(" " + word for word in words)
+
+
+def _seen(rng: Random, shape: Shape, cells: Cells) -> Seen:
+    import numpy as np
+
+    layout = grid(rng, shape.rows, shape.columns, shape.sides)
+    if shape.frames is None:
+        return Seen(draw(rng, layout, cells), cells)
+    frames = np.stack([draw(rng, layout, cells[at : at + layout.cells]) for at in range(0, len(cells), layout.cells)])
+    frames.setflags(write=False)
+    return Seen(frames, cells)
+
+
+def _scene(rng: Random, shapes: Sequence[Shape], words: Sequence[int]) -> _Scene:
+    """Images and videos of these shapes, with so many words of filler before each and behind all."""
+    cells = round_trip(rng, sum(shape.cells for shape in shapes))
+    seen, first = [], 0
+    for shape in shapes:
+        seen.append(_seen(rng, shape, cells[first : first + shape.cells]))
+        first += shape.cells
+    return _Scene(tuple(seen), tuple(tuple(rng.choices(FILLER, k=count)) for count in words))
+
+
+def _images_reordered(scene: _Scene, order: Sequence[int]) -> _Scene:
+    return _Scene(tuple(scene.seen[at] for at in order), scene.words)
+
+
+def _frames_reordered(scene: _Scene, order: Sequence[int]) -> _Scene:
+    """The same for the frames of a scene that is one video."""
+    (video,) = scene.seen
+    size = len(video.cells) // len(video.pixels)
+    frames = [video.cells[at * size : (at + 1) * size] for at in order]
+    pixels = video.pixels[list(order)]
+    pixels.setflags(write=False)
+    return _Scene((Seen(pixels, tuple(name for frame in frames for name in frame)),), scene.words)
+
+
+def _pair(rng: Random, shapes: Sequence[Shape], words: Sequence[int], order: Sequence[int]) -> tuple[_Scene, _Scene]:
+    """A scene, and one that differs in the order of its images, or, where it is one video, of its frames."""
+    reordered = _frames_reordered if len(shapes) == 1 else _images_reordered
+    while True:
+        one = _scene(rng, shapes, words)
+        other = reordered(one, order)
+        if is_round_trip(other.cells) and one.cells != other.cells:
+            return one, other
+
+
+def _continuation(cells: Cells) -> str:
+    return _joined([cells[at % len(cells)] for at in range(NEW_TOKENS)])
+
+
+def _ended(scenes: Sequence[_Scene]) -> Ended:
+    return Ended(
+        tuple(scene.prompt(ONCE) for scene in scenes),
+        tuple(scene.images() for scene in scenes),
+        tuple(scene.videos() for scene in scenes),
+        tuple(_joined(scene.cells) for scene in scenes),
+    )
+
+
+def _inputs(
+    scenes: Sequence[_Scene],
+    ended: Sequence[_Scene],
+    image_order: Sequence[tuple[int, int]] = (),
+    frame_order: Sequence[tuple[int, int]] = (),
+) -> MultimodalInputs:
+    return MultimodalInputs(
+        tuple(scene.prompt(FOR_EVER) for scene in scenes),
+        tuple(scene.images() for scene in scenes),
+        tuple(scene.videos() for scene in scenes),
+        tuple(_continuation(scene.cells) for scene in scenes),
+        _ended(ended),
+        tuple(image_order),
+        tuple(frame_order),
+    )
+
+
+def _video(frames: int, rows: int = 1, columns: int = 1, sides: tuple[int, int] = (41, 75)) -> Shape:
+    return Shape(rows, columns, frames, sides)
+
+
+SINGLE: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
+    ((Shape(2, 2),), (0, 0)),
+    ((Shape(2, 3),), (3, 0)),
+    ((Shape(3, 2),), (0, 5)),
+    ((Shape(3, 3),), (8, 2)),
+    ((Shape(2, 4),), (1, 1)),
+    ((Shape(4, 3),), (20, 0)),
+    ((Shape(4, 4),), (0, 33)),
+    ((Shape(4, 4, sides=(46, 64)),), (2, 2)),
+    ((Shape(2, 2, sides=(90, 130)),), (0, 1)),
+    ((Shape(1, 2),), (4, 4)),
+    ((Shape(3, 3),), (540, 515)),
+)
+"""Single images; the last between two stretches of text that take the prompt over 1,100 tokens."""
+
+SEVERAL: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
+    ((Shape(2, 2), Shape(3, 3)), (0, 0, 0)),
+    ((Shape(4, 2), Shape(2, 4)), (0, 7, 3)),
+    ((Shape(4, 4), Shape(1, 2)), (2, 0, 0)),
+    ((Shape(3, 4), Shape(4, 3)), (0, 1, 12)),
+    ((Shape(2, 2), Shape(2, 3), Shape(3, 2)), (0, 0, 0, 0)),
+    ((Shape(3, 3), Shape(1, 3), Shape(4, 2)), (1, 2, 3, 4)),
+)
+"""Two and three images."""
+
+VIDEOS: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
+    ((_video(2),), (0, 0)),
+    ((_video(3),), (3, 2)),
+    ((_video(5, 1, 2),), (0, 6)),
+    ((_video(7),), (10, 0)),
+    ((_video(8, 2, 2, (30, 44)),), (0, 0)),
+    ((_video(3, 2, 2, (30, 44)),), (1, 1)),
+    ((_video(24),), (0, 4)),
+    ((_video(91, sides=(129, 137)),), (0, 0)),
+    ((_video(4), _video(3, 2, 1)), (0, 2, 0)),
+    ((Shape(2, 2), _video(3)), (0, 0, 0)),
+    ((_video(4, 1, 2), Shape(3, 2)), (2, 5, 2)),
+)
+"""Videos with even and odd numbers of frames, one over 1,100 tokens, and videos together and beside images."""
+
+
+Order = tuple[int, ...]
+
+REORDERED_IMAGES: tuple[tuple[tuple[Shape, ...], tuple[int, ...], Order], ...] = (
+    ((Shape(2, 2), Shape(2, 2)), (0, 0, 0), (1, 0)),
+    ((Shape(3, 2), Shape(2, 4)), (4, 2, 0), (1, 0)),
+    ((Shape(2, 2), Shape(3, 3), Shape(2, 3)), (0, 1, 0, 2), (2, 0, 1)),
+)
+REORDERED_FRAMES: tuple[tuple[tuple[Shape, ...], tuple[int, ...], Order], ...] = (
+    ((_video(4),), (0, 0), (1, 0, 3, 2)),
+    ((_video(7, 1, 2),), (0, 3), (6, 5, 4, 3, 2, 1, 0)),
+)
+"""Each comes twice, as it is and in this order. The first video has its frames swapped within each temporal patch."""
+
+ENDED: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
+    ((Shape(2, 2),), (0, 0)),
+    ((Shape(4, 4),), (3, 1)),
+    ((Shape(3, 4),), (0, 9)),
+    ((Shape(2, 3), Shape(3, 2)), (0, 0, 0)),
+    ((Shape(2, 2), Shape(3, 3), Shape(1, 2)), (2, 2, 2, 2)),
+    ((_video(6),), (0, 0)),
+    ((_video(5, 2, 2, (30, 44)),), (0, 2)),
+    ((Shape(2, 2), _video(3, 1, 2)), (1, 0, 0)),
+)
+
+
+@cache
+def inputs(seed: int = 0) -> MultimodalInputs:
+    """38 prompts of 25 to 1,180 tokens, five pairs in other order among them, and 8 that end."""
+    rng = Random(f"multimodal {seed}")
+    scenes = [_scene(rng, shapes, words) for shapes, words in (*SINGLE, *SEVERAL, *VIDEOS)]
+    pairs: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
+    for shapes, words, order in (*REORDERED_IMAGES, *REORDERED_FRAMES):
+        pairs[len(shapes) == 1].append((len(scenes), len(scenes) + 1))
+        scenes += _pair(rng, shapes, words, order)
+    ended = [_scene(rng, shapes, words) for shapes, words in ENDED]
+    return _inputs(scenes, ended, image_order=pairs[False], frame_order=pairs[True])
+
+
+def some_shapes(rng: Random) -> tuple[Shape, ...]:
+    """One to three images, one or two videos of up to 12 frames, or an image and a video."""
+
+    def image(largest: int) -> Shape:
+        rows, columns = rng.randint(1, largest), rng.randint(2, largest)
+        return Shape(rows, columns, None, SIDES if rng.random() < 0.8 else (40, 70))
+
+    def video(longest: int) -> Shape:
+        rows, columns = rng.choice(((1, 1), (1, 1), (1, 2), (2, 1), (2, 2)))
+        return _video(rng.randint(2, longest), rows, columns, (41, 75) if rows * columns == 1 else (30, 48))
+
+    kind = rng.randrange(6)
+    if kind < 2:
+        return (image(4),)
+    if kind == 2:
+        return tuple(image(4) for _ in range(2))
+    if kind == 3:
+        return tuple(image(3) for _ in range(3))
+    if kind == 4:
+        return (video(12),)
+    return rng.choice(((video(6), image(3)), (image(3), video(6)), (video(5), video(5))))
+
+
+def held_out(seed: int, count: int) -> MultimodalInputs:
+    """`count` prompts with up to 24 words of filler in each place, and a quarter as many that end."""
+    rng = Random(f"multimodal, held out {seed}")
+
+    def some_scene() -> _Scene:
+        shapes = some_shapes(rng)
+        return _scene(rng, shapes, [rng.choice((0, 0, rng.randint(1, 24))) for _ in range(len(shapes) + 1)])
+
+    return _inputs([some_scene() for _ in range(count)], [some_scene() for _ in range(count // 4)])
