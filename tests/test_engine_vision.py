@@ -1,0 +1,162 @@
+"""The transformers runner with pictures: placeholders, positions, batches, and the vision tower's own attention."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from replay import embedded
+
+from conformance.execution.group import parameters
+from conformance.runner import LoadRequest, NotSupported, VisionEffective
+
+pytestmark = pytest.mark.torch
+
+NAME = "multimodal-qwen2vl"
+FUSED, EAGER = "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_softmax"
+SHORT = [1, 11, 12, 15, 17, 18, 27]
+"""Prompts with one image, with two and three, with videos, and with a video and an image."""
+
+
+def _runner(attention: str = "sdpa", dtype: str = "float32", **changes: Any) -> Any:
+    from conformance.engines.transformers import TransformersRunner
+
+    model, suite = embedded()[NAME]
+    request = LoadRequest(NAME, str(model.folder), suite.role, "cpu", attention, dtype, parameters(model))
+    return TransformersRunner(replace(request, **changes))
+
+
+def _chosen(rows: Sequence[int] = SHORT) -> dict[str, Any]:
+    inputs = embedded()[NAME][1].inputs()
+    return {kind: [getattr(inputs, kind)[row] for row in rows] for kind in ("prompts", "images", "videos")}
+
+
+def _generate(runner: Any, rows: Sequence[int] = SHORT, **changes: Any) -> Any:
+    given = _chosen(rows) | changes
+    return runner.generate(
+        given["prompts"], max_tokens=changes.get("max_tokens", 4), images=given["images"], videos=given["videos"]
+    )
+
+
+def test_a_placeholder_becomes_one_token_for_every_merged_patch_of_its_picture() -> None:
+    with _runner() as runner:
+        found = _generate(runner)
+        tokens = set(runner.vision.tokens.values())
+    assert len(found.grids) == len(SHORT)
+    for ids, grids in zip(found.prompt_token_ids, found.grids, strict=True):
+        assert sum(token in tokens for token in ids) == sum(t * h * w for t, h, w in grids) // 4
+
+
+def test_ids_with_placeholders_for_every_patch_are_used_as_they_are() -> None:
+    with _runner() as runner:
+        text = _generate(runner)
+        ids = _generate(runner, prompts=text.prompt_token_ids)
+    assert (ids.token_ids, ids.prompt_token_ids, ids.grids) == (text.token_ids, text.prompt_token_ids, text.grids)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"images": [()]}, "1 placeholder of images, but 0 images; each needs one"),
+        ({"images": [(np.zeros((30, 30, 3), np.uint8),) * 2]}, "1 placeholder of images, but 2 images"),
+        ({"videos": [(np.zeros((2, 30, 30, 3), np.uint8),)]}, "0 placeholders of videos, but 1 video"),
+        ({"images": []}, "images for 0 prompts, but there are 1"),
+        ({"images": [("cat.png",)]}, "an image is a str"),
+    ],
+)
+def test_pictures_that_do_not_go_with_the_prompt_are_refused(change: dict[str, Any], says: str) -> None:
+    with _runner() as runner, pytest.raises(ValueError, match=says):
+        _generate(runner, [1], **change)
+
+
+def test_ids_whose_placeholders_are_not_the_pictures_size_are_refused() -> None:
+    with _runner() as runner:
+        (ids,) = _generate(runner, [1]).prompt_token_ids
+        shorter = [token for at, token in enumerate(ids) if at != ids.index(runner.vision.tokens["image"])]
+        with pytest.raises(ValueError, match="but their merged patches are"):
+            _generate(runner, [1], prompts=[shorter])
+
+
+def test_a_prompt_in_a_padded_batch_has_the_answer_that_it_has_alone() -> None:
+    with _runner() as runner:
+        together = _generate(runner, max_tokens=8)
+        alone = [_generate(runner, [row], max_tokens=8) for row in SHORT]
+    assert together.token_ids == tuple(one.token_ids[0] for one in alone)
+    for row, one in enumerate(alone):
+        np.testing.assert_allclose(together.logprobs[row], one.logprobs[0], atol=2e-4)
+
+
+def test_forced_logprobs_are_those_of_the_free_run_through_prefill_and_through_decode() -> None:
+    """So positions and caches are the same on all three ways."""
+    with _runner() as runner:
+        free = _generate(runner, max_tokens=8)
+        given = _chosen()
+        candidates = np.array([[[token] for token in ids] for ids in free.token_ids])
+        for via in ("prefill", "decode"):
+            forced = runner.score_tokens(
+                free.prompt_token_ids,
+                free.token_ids,
+                candidates,
+                via=via,
+                images=given["images"],
+                videos=given["videos"],
+            )
+            np.testing.assert_allclose(forced.values[..., 0], free.logprobs, atol=2e-4)
+
+
+@pytest.mark.parametrize(("attention", "kernel"), [("eager", EAGER), ("sdpa", FUSED)])
+def test_attention_of_text_and_tower_is_accounted_for(attention: str, kernel: str) -> None:
+    with _runner(attention, "bfloat16") as runner:
+        ran = _generate(runner).effective
+        sequences = sum(t for grids in _generate(runner).grids for t, _, _ in grids)
+    assert ran.vision == VisionEffective(attention, 3, sequences)
+    assert ran.kernels == {kernel: ran.layers * ran.forwards + 3 * sequences}
+
+
+def test_the_tower_takes_an_attention_backend_of_its_own() -> None:
+    with _runner("sdpa", vision_attention="eager") as runner:
+        ran = _generate(runner).effective
+    assert (ran.attention, ran.vision.attention) == ("sdpa", "eager")
+    assert ran.kernels == {
+        FUSED: ran.layers * ran.forwards,
+        EAGER: ran.vision.layers * ran.vision.sequences,
+    }
+
+
+def test_features_are_the_pictures_in_their_order_images_first() -> None:
+    given = _chosen()
+    images = [picture for pictures in given["images"] for picture in pictures]
+    videos = [picture for pictures in given["videos"] for picture in pictures]
+    with _runner() as runner:
+        found = runner.vision_features(images, videos)
+        last = runner.vision_features([], videos[-1:])
+    assert len(found.grids) == len(images) + len(videos)
+    assert found.values.shape[0] == sum(t * h * w for t, h, w in found.grids) // 4
+    np.testing.assert_allclose(found.values[-len(last.values) :], last.values, atol=1e-4)
+    assert found.effective.forwards == 0
+
+
+def test_a_model_without_a_tower_says_so() -> None:
+    from conformance.engines.transformers import TransformersRunner
+
+    model, suite = embedded()["generation-qwen3"]
+    request = LoadRequest(model.name, str(model.folder), suite.role, "cpu", "sdpa", "float32", parameters(model))
+    with TransformersRunner(request) as runner:
+        with pytest.raises(NotSupported, match="generation-qwen3 has no vision tower"):
+            runner.vision_features([], [])
+        with pytest.raises(NotSupported, match="no vision tower"):
+            runner.generate(["a"], max_tokens=1, images=[()])
+
+
+def test_a_folder_without_preprocessor_configuration_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(embedded()[NAME][0].folder, folder, ignore=shutil.ignore_patterns("references"))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"patch_size": 14}))
+    with pytest.raises(ValueError, match=r"preprocessor_config\.json: no preprocessor configuration"):
+        _runner(folder=str(folder)).__enter__()

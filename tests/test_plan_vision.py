@@ -1,0 +1,88 @@
+"""The vision tower's attention backend: an axis of the target where it is not the text's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+
+from conformance.catalogue import Catalogue, Model
+from conformance.names import UsageError
+from conformance.profile_checks import installed_faults
+from conformance.verdict import Verdict
+
+SEEING = Catalogue((Model("seeing", ("words",), "embedded", Path("/m/seeing"), "ToyVL", False, {"vision": True}),))
+PAGED = world.TOP_LINES.replace('"toy::quick*"] }\nencoder = false', '"toy::quick*"] }\nvision = false')
+
+
+def cases(of: Any = None, **selection: Any) -> list[Any]:
+    return list(world.plan(of, catalogue=SEEING, dtypes=("bfloat16",), **selection).cases)
+
+
+def test_without_a_choice_the_tower_takes_the_texts_backend_and_the_id_does_not_name_it() -> None:
+    found = {case.id: case.vision.attention for case in cases()}
+    assert found == {
+        "words.test_tokens_agree[transformers/plain/bfloat16][seeing]": "plain",
+        "words.test_tokens_agree[transformers/quick/bfloat16][seeing]": "quick",
+    }
+
+
+def test_another_backend_for_the_tower_is_an_axis_of_the_target() -> None:
+    found = {case.id: (case.precision, case.vision.attention) for case in cases(visions=("plain",))}
+    assert found == {
+        "words.test_tokens_agree[transformers/plain/bfloat16][seeing]": ("eager", "plain"),
+        "words.test_tokens_agree[transformers/quick/bfloat16/vision=plain][seeing]": ("fused", "plain"),
+    }
+
+
+def test_a_model_without_a_tower_has_no_such_axis() -> None:
+    plan = world.plan(dtypes=("bfloat16",), visions=("plain",), suites=("words",))
+    assert {case.target.axes for case in plan.cases} == {()}
+    assert {case.vision for case in plan.cases} == {None}
+
+
+def test_a_backend_that_claims_no_towers_does_not_support_them() -> None:
+    profile = world.profile(PAGED)
+    verdicts = {case.target.attention: case.verdict for case in cases(profile)}
+    assert verdicts == {"plain": None, "quick": Verdict.NOT_SUPPORTED}
+    beside = {case.target.id: case.verdict for case in cases(profile, visions=("plain",))}
+    assert beside["transformers/quick/bfloat16/vision=plain"] is None
+
+
+def test_a_tower_backend_that_nobody_claims_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="did you mean 'plain'"):
+        cases(visions=("plane",))
+    with pytest.raises(UsageError, match="vision attention 'quick' is not claimed"):
+        cases(world.profile(PAGED), visions=("quick",))
+
+
+def test_a_quirk_is_held_against_the_towers_backend_whether_or_not_the_target_names_it() -> None:
+    profile = world.profile(add=world.quirk('vision = "plain"', "max_tokens = 8"))
+    assert installed_faults(profile, world.SUITES, SEEING, {"transformers": None, "vllm": None}) == []
+    settings = {case.target.id: case.settings for case in cases(profile, visions=("plain", "quick"))}
+    assert settings == {
+        "transformers/plain/bfloat16": {"max_tokens": 8},
+        "transformers/plain/bfloat16/vision=quick": {},
+        "transformers/quick/bfloat16/vision=plain": {"max_tokens": 8},
+        "transformers/quick/bfloat16": {},
+    }
+
+
+def test_a_quirk_moves_the_tower_to_another_backend() -> None:
+    profile = world.profile(add=world.quirk('vision = "quick"', 'vision = "plain"'))
+    (case,) = cases(profile, attentions=("quick",))
+    assert (case.target.id, case.effective_target.id) == (
+        "transformers/quick/bfloat16",
+        "transformers/quick/bfloat16/vision=plain",
+    )
+    assert (case.vision.attention, case.precision) == ("plain", "fused")
+
+
+def test_a_quirk_that_moves_the_tower_to_what_is_not_claimed_is_a_fault() -> None:
+    profile = world.profile(add=world.quirk('vision = "quick"', 'vision = "plane"'))
+    faults = installed_faults(profile, world.SUITES, SEEING, {"transformers": None, "vllm": None})
+    assert any("effect.vision: transformers claims no 'plane' for vision towers" in fault for fault in faults), faults
+    with pytest.raises(UsageError, match="vision tower on plane"):
+        cases(profile, attentions=("quick",))
