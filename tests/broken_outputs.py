@@ -16,6 +16,7 @@ from conformance.runner import (
     Scalars,
     TokenLogprobs,
     Vectors,
+    VisionFeatures,
 )
 
 Break = Callable[[Any], Observation]
@@ -102,6 +103,23 @@ def class_labels_permuted(found: Any) -> Observation:
     return _with(found, np.roll(_values(found), 1, axis=1))
 
 
+def features_of_the_neighbouring_patch(found: Any) -> Observation:
+    return _with(found, np.roll(_values(found), 1, axis=0))
+
+
+def features_of_half_the_pictures(found: Any) -> Observation:
+    half = len(found.grids) // 2
+    return replace(found, values=found.values[: len(found.values) // 2], grids=found.grids[:half])
+
+
+def one_picture_that_drifts(found: Any) -> Observation:
+    """The last picture's features are off by a twentieth of their size, as by a kernel that misreads its edge."""
+    values = _values(found).copy()
+    patches = int(np.prod(found.grids[-1])) // 4
+    values[-patches:] *= 1.05
+    return _with(found, values)
+
+
 def constant_added_to_every_score(found: Any) -> Observation:
     return _with(found, _values(found) + 0.5)
 
@@ -120,7 +138,7 @@ ALL: dict[Break, tuple[type[Observation], ...]] = {
     stops_after_a_third_of_the_tokens: (Generations,),
     answers_one_prompt_in_three: _ANY,
     empty_batch: _ANY,
-    all_numbers_nan: _ANY,
+    all_numbers_nan: (*_ANY, VisionFeatures),
     logprobs_off_by_100: (
         Generations,
         ForcedLogprobs,
@@ -135,7 +153,10 @@ ALL: dict[Break, tuple[type[Observation], ...]] = {
     ),
     logprobs_of_the_neighbouring_position: (ForcedLogprobs,),
     one_vector_for_all: (Vectors,),
-    scaled_by_two: (Vectors,),
+    scaled_by_two: (Vectors, VisionFeatures),
+    features_of_the_neighbouring_patch: (VisionFeatures,),
+    features_of_half_the_pictures: (VisionFeatures,),
+    one_picture_that_drifts: (VisionFeatures,),
     two_documents_swapped: (
         Scalars,
         TokenLogprobs,

@@ -9,16 +9,19 @@ from typing import Any
 
 from conformance import checkpoint
 from conformance.catalogue import Model, load_catalogue
+from conformance.criteria.observed import VisionRequested
 from conformance.execution.group import parameters
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
 from conformance.inventory import load_suites, resolve
 from conformance.reference import compute, store
 from conformance.registry import discover
-from conformance.runner import Effective, Observation
+from conformance.runner import Effective, Observation, VisionEffective
 from conformance.suite import Answers, Bench, ConformanceSuite
 from conformance.tokenization import Tokenizer
 
 Alter = Callable[[str, Any], Any]
+
+KERNEL = "aten::_softmax"
 
 _STANDS_FOR = {"anchored": "greedy", "decoded": "prefilled"}
 """Observations without a reference of their own, and the one that an honest engine's equals."""
@@ -51,8 +54,13 @@ def bench(
     """A bench whose engine answers with the yardstick's observations, changed by `alter(name, observation)`."""
     model, suite = embedded()[name]
     reference, yardstick = recorded(name, dtype, precision)
-    layers = checkpoint.config(model.folder)["num_hidden_layers"]
-    ran = Effective(dtype, "eager", kernels={"aten::_softmax": 128 * layers}, layers=layers, forwards=128)
+    layers = checkpoint.layers(model.folder)
+    assert layers is not None
+    ran = Effective(dtype, "eager", kernels={KERNEL: 128 * layers}, layers=layers, forwards=128)
+    tower_layers = checkpoint.vision_layers(model.folder)
+    if tower_layers is not None:
+        tower = VisionEffective("eager", tower_layers, sequences=9)
+        ran = replace(ran, kernels={KERNEL: 128 * layers + 9 * tower_layers}, vision=tower)
 
     def answer(asked: str) -> Observation:
         recorded_as = _STANDS_FOR.get(asked, asked)
@@ -68,10 +76,11 @@ def bench(
         dtype=dtype,
         precision=precision,
         attention="eager",
-        kernels=["aten::_softmax"],
+        kernels=[KERNEL],
         tokenizer=Tokenizer(model.folder),
         parameters=parameters(model),
         layers=layers,
+        vision=None if tower_layers is None else VisionRequested("eager", [KERNEL], tower_layers),
     )
 
 

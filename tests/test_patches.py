@@ -70,7 +70,7 @@ def test_a_video_is_read_as_transformers_4_reads_it(frames: int, height: int, wi
 @pytest.mark.torch
 @pytest.mark.parametrize(("frames", "height", "width"), VIDEOS)
 def test_a_video_is_read_as_torchvision_reads_it(frames: int, height: int, width: int) -> None:
-    """But for the order of roundings, and for the bicubic filter: Pillow's and torchvision's are up to 2 steps apart."""
+    """But for the order of roundings, and for the bicubic filter: Pillow's and torchvision's are 2 steps apart."""
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed; `tox run -e torchvision` compares with it")
     from transformers import Qwen2VLVideoProcessor

@@ -76,8 +76,10 @@ class LoadedModel(Runner):
         known = inspect.signature(self.model.forward).parameters
         self._cache_name = "cache" if "cache" in known else "past_key_values"
         self._can_keep_logits = "logits_to_keep" in known
-        has_vision = request.role == "multimodal"
-        self.vision = Vision(self.model, Path(request.folder)) if has_vision else None
+        self.vision: Vision | None = None
+        if request.role == "multimodal":
+            places_text = request.options.get("positions") == "qwen2-vl"
+            self.vision = Vision(self.model, Path(request.folder), places_text=places_text)
         return self
 
     def __exit__(

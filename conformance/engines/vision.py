@@ -29,15 +29,20 @@ class Pictures:
 
 
 class Vision:
-    """The vision tower of a loaded Qwen2-VL. `sequences` counts the attention calls a layer since it was set to 0."""
+    """The vision tower of a loaded Qwen2-VL. `sequences` counts the attention calls a layer since it was set to 0.
 
-    def __init__(self, model: Any, folder: Path) -> None:
+    With `places_text`, positions are those of `rope_index` here instead of the model's own.
+    """
+
+    def __init__(self, model: Any, folder: Path, *, places_text: bool = False) -> None:
         self._model = model
         self._settings = PatchSettings.read(folder)
         self._wants_types = "mm_token_type_ids" in inspect.signature(model.forward).parameters
         self.tokens = {"image": int(model.config.image_token_id), "video": int(model.config.video_token_id)}
         self.sequences = 0
         model.model.visual.register_forward_pre_hook(self._count, with_kwargs=True)
+        if places_text:
+            model.model.get_rope_index = self.rope_index
 
     def effective(self) -> VisionEffective | None:
         """What ran since `sequences` was set to 0; None where nothing did."""
@@ -94,12 +99,46 @@ class Vision:
     def positions(
         self, ids: torch.Tensor, mask: torch.Tensor, text: torch.Tensor, arguments: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """Position ids [4, n, length]: those of text, then time, row and column as the model itself places them."""
+        """Position ids [4, n, length]: those of text, then time, row and column as the model places them."""
         grids = {key: value for key, value in arguments.items() if key.endswith("_grid_thw")}
         if not grids:
             return text.expand(4, -1, -1)
         placed, _ = self._model.model.get_rope_index(ids, attention_mask=mask, **grids, **self.token_types(ids))
         return torch.cat([text[None], placed.to(text.device)])
+
+    def rope_index(
+        self,
+        input_ids: torch.Tensor,
+        image_grid_thw: torch.Tensor | None = None,
+        video_grid_thw: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **_: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Time, row and column [3, n, length], and by how much they exceed the number of real tokens, [n, 1].
+
+        Text goes on behind the greatest position of what came before it, as in the Qwen2-VL report (section 2.1).
+        Transformers differs: from 5.3 on, the time of a video has no part in that maximum; 4.56 counts padding in
+        the excess, and then decodes a padded batch at positions without it.
+        """
+        grids = {
+            self.tokens[kind]: iter([] if found is None else found.tolist())
+            for kind, found in (("image", image_grid_thw), ("video", video_grid_thw))
+        }
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask[:, -input_ids.shape[1] :]
+        placed = input_ids.new_zeros(3, *input_ids.shape)
+        deltas = []
+        for row, ids in enumerate(input_ids):
+            real = mask[row].bool()
+            parts, start = [], 0
+            for token, run in groupby(ids[real].tolist(), lambda one: one if one in grids else None):
+                length = len(list(run))
+                while length:
+                    part = torch.arange(length).expand(3, -1) if token is None else self._axes(next(grids[token]))
+                    parts.append(part + start)
+                    start, length = int(parts[-1].max()) + 1, length - part.shape[1]
+            placed[:, row, real] = torch.cat(parts, dim=1).to(placed)
+            deltas.append(start - int(real.sum()))
+        return placed, torch.tensor(deltas, device=input_ids.device)[:, None]
 
     def features(self, pictures: Pictures) -> Iterator[torch.Tensor]:
         """The tower's output for each picture, [merged patches, width], images first."""
@@ -109,6 +148,14 @@ class Vision:
             if f"{kind}_grid_thw" in arguments:
                 found = getattr(model, read)(arguments[f"pixel_values{suffix}"], arguments[f"{kind}_grid_thw"])
                 yield from getattr(found, "pooler_output", found)
+
+    def _axes(self, grid: list[int]) -> torch.Tensor:
+        """Time, row and column of every merged patch of a grid, [3, merged patches]."""
+        frames, rows, columns = (
+            torch.arange(size // merge)
+            for size, merge in zip(grid, (1, self._settings.merge_size, self._settings.merge_size), strict=True)
+        )
+        return torch.stack(torch.meshgrid(frames, rows, columns, indexing="ij")).reshape(3, -1)
 
     def _counts(self, pictures: Pictures) -> dict[int, list[int]]:
         merge = self._settings.merge_size**2

@@ -30,6 +30,9 @@ class Variant:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+PLACED = {"positions": "qwen2-vl"}
+"""Positions beside pictures are computed here, and do not depend on the version of transformers."""
+
 _ALONE, _PADDED = Variant(options={"batch_size": 1}), Variant(options={"batch_size": 32})
 _FUSED = "conformance_ideal_fused"
 
@@ -88,7 +91,7 @@ def compute_reference(subject: Subject, start: StartRunner) -> dict[str, Observa
         dtype="float64",
         attention="eager",
         vision_attention="",
-        options={"batch_size": 1, "widen": True},
+        options={"batch_size": 1, "widen": True, **PLACED},
     )
     with start(request) as runner:
         answers = _answers(subject, runner)
@@ -115,7 +118,7 @@ def compute_yardstick(
             dtype=dtype,
             attention=variant.attention,
             vision_attention=variant.vision_attention,
-            options=variant.options,
+            options={**variant.options, **PLACED},
         )
         with start(request) as runner:
             answers = _answers(subject, runner, known_answers)
