@@ -20,6 +20,7 @@ pytestmark = pytest.mark.torch
 
 NAME = "multimodal-qwen2vl"
 FUSED, EAGER = "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_softmax"
+PLACED = {"positions": "qwen2-vl"}
 SHORT = [1, 11, 12, 15, 17, 18, 27]
 """Prompts with one image, with two and three, with videos, and with a video and an image."""
 
@@ -83,18 +84,25 @@ def test_ids_whose_placeholders_are_not_the_pictures_size_are_refused() -> None:
             _generate(runner, [1], prompts=[shorter])
 
 
-def test_a_prompt_in_a_padded_batch_has_the_answer_that_it_has_alone() -> None:
-    with _runner() as runner:
+@pytest.mark.parametrize("positions", ["qwen2-vl", "transformers"])
+def test_a_prompt_in_a_padded_batch_has_the_answer_that_it_has_alone(positions: str) -> None:
+    """With transformers' own positions only from 5.0 on: that quirk of the profiles can go when this test fails."""
+    import transformers
+
+    with _runner(options={"positions": positions}) as runner:
         together = _generate(runner, max_tokens=8)
         alone = [_generate(runner, [row], max_tokens=8) for row in SHORT]
-    assert together.token_ids == tuple(one.token_ids[0] for one in alone)
-    for row, one in enumerate(alone):
-        np.testing.assert_allclose(together.logprobs[row], one.logprobs[0], atol=2e-4)
+    apart = [float(np.abs(together.logprobs[row] - one.logprobs[0]).max()) for row, one in enumerate(alone)]
+    if positions == "transformers" and transformers.__version__.startswith("4."):
+        assert max(apart) > 0.01
+    else:
+        assert max(apart) < 2e-4
+        assert together.token_ids == tuple(one.token_ids[0] for one in alone)
 
 
 def test_forced_logprobs_are_those_of_the_free_run_through_prefill_and_through_decode() -> None:
     """So positions and caches are the same on all three ways."""
-    with _runner() as runner:
+    with _runner(options=PLACED) as runner:
         free = _generate(runner, max_tokens=8)
         given = _chosen()
         candidates = np.array([[[token] for token in ids] for ids in free.token_ids])
@@ -204,11 +212,3 @@ def test_positions_are_those_of_transformers_but_behind_videos_that_are_longer_t
     long = [row for row, each in enumerate(pictures) if any(t > max(h, w) // 2 for t, h, w in each.grids)]
     assert len(long) >= 2
     assert apart == (long if Version(transformers.__version__) >= Version("5.3") else [])
-
-
-def test_a_padded_batch_is_decoded_at_the_positions_of_each_prompt_alone_with_the_quirks_option() -> None:
-    rows = [1, 12, 17, 23]
-    with _runner(options={"positions": "qwen2-vl", "batch_size": 32}) as runner:
-        together = _generate(runner, rows, max_tokens=12)
-        alone = [_generate(runner, [row], max_tokens=12) for row in rows]
-    assert together.token_ids == tuple(one.token_ids[0] for one in alone)
