@@ -8,6 +8,7 @@ Its result lists, its grouping by test class, its outcome elements and its CDATA
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from xml.dom.minidom import Document, Element
 from xmlrunner.result import _TestInfo, _XMLTestResult
 
 from conformance.results.explanation import circumstances, describe, explain
+from conformance.results.flavour import DEFAULT
 from conformance.results.output import write_atomically
 from conformance.results.printable import capped, one_line, printable
 from conformance.results.record import CaseResult, figure_from_json
@@ -24,8 +26,9 @@ from conformance.target import encoded
 from conformance.verdict import Verdict
 
 MESSAGE_LIMIT = 1_000  # characters of a message attribute: viewers show it as a headline
-BODY_LIMIT = 32 * 1024  # characters of a body: GitLab refuses files over 30 MB, Jenkins cuts at 100,000
+BODY_LIMIT = 32 * 1024  # characters of a body, an output, all properties together: Jenkins cuts at 100,000
 VALUE_LIMIT = 1_000  # characters of a property's value
+FILE_LIMIT = 30_000_000  # bytes: GitLab refuses larger files
 HOSTNAME = "redacted"  # some viewers want the attribute; the machine's name is nobody's business
 
 _OUTCOMES = {None: _TestInfo.SUCCESS, "failure": _TestInfo.FAILURE, "error": _TestInfo.ERROR, "skipped": _TestInfo.SKIP}
@@ -34,23 +37,23 @@ _OUTCOMES = {None: _TestInfo.SUCCESS, "failure": _TestInfo.FAILURE, "error": _Te
 class _ReplayedCase(_TestInfo):  # type: ignore[misc]
     """What the result class wants to know of one test, taken from a case of results.json."""
 
-    def __init__(self, case: Mapping[str, Any], backend: str, position: int) -> None:
+    def __init__(self, case: Mapping[str, Any], backend: str, position: int, limit: int) -> None:
         # Not the base's __init__, which reads all this from a live test and its exception.
         verdict = Verdict(case["verdict"])
         suite = encoded(case["suite"])
         self.position = position
-        self.class_name = one_line(f"{backend}.{suite}")
+        self.class_name = f"{encoded(backend)}.{suite}"
         self.case_name = one_line(case["id"].removeprefix(f"{suite}."))
         self.test_name = f"{self.class_name}[{CaseResult.from_json(case).target.id}]"  # the testsuite's name
         self.test_id = case["id"]
         self.test_description = one_line(case["statement"])
         self.outcome = _OUTCOMES[verdict.junit]
-        self.elapsed_time = float(case["duration_s"])
+        self.elapsed_time = _plain_seconds(case["duration_s"])
         self.timestamp = case["started"]
         self.test_exception_name = verdict.value
         self.test_exception_message = one_line(f"{verdict}: {case['reason'] or case['statement']}", MESSAGE_LIMIT)
-        self.test_exception_info = capped(printable(capped(explain(case), BODY_LIMIT)), BODY_LIMIT)
-        self.properties = [(one_line(name), one_line(value, VALUE_LIMIT)) for name, value in _properties(case)]
+        self.test_exception_info = capped(printable(capped(explain(case), limit)), limit)
+        self.properties = _fitting(_properties(case), limit)
         self.stdout = "\n".join(f"{name} = {value}" for name, value in self.properties)
         self.stderr = None
         self.filename = self.lineno = self.doc = None
@@ -59,15 +62,17 @@ class _ReplayedCase(_TestInfo):  # type: ignore[misc]
 class _Replay(_XMLTestResult):  # type: ignore[misc]
     """A test result into which recorded cases are put, instead of tests that run."""
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, flavour: str, limit: int) -> None:
         super().__init__(stream=_WritelnDecorator(io.StringIO()), infoclass=_ReplayedCase)
         self._backend = backend
+        self._is_strict = flavour != DEFAULT
+        self._limit = limit
 
     def replay(self, cases: Sequence[Mapping[str, Any]]) -> None:
         """Put every case into the list of its outcome; raises ValueError where two would have one name."""
         names: dict[tuple[str, str], str] = {}
         for position, case in enumerate(cases):
-            info = self.infoclass(case, self._backend, position)
+            info = self.infoclass(case, self._backend, position, self._limit)
             name = (info.class_name, info.case_name)
             if name in names:
                 raise ValueError(f"cases {names[name]!r} and {case['id']!r} have one JUnit name, {'.'.join(name)}")
@@ -89,64 +94,64 @@ class _Replay(_XMLTestResult):  # type: ignore[misc]
         root = document.createElement("testsuites")
         document.appendChild(root)
         _totals(root, [info for tests in groups.values() for info in tests])
+        if self._is_strict:
+            root.removeAttribute("skipped")
         for name in sorted(groups, key=lambda name: _position(groups[name][0])):
-            self._report_testsuite(name, groups[name], document, root, None)
+            self._write_testsuite(name, groups[name], document, root)
         return bytes(document.toxml(encoding="utf-8"))  # not toprettyxml: it puts white space between CDATA sections
 
-    @staticmethod
-    def _report_testsuite(
-        suite_name: str,
-        tests: Sequence[_ReplayedCase],
-        xml_document: Document,
-        parentElement: Element,
-        properties: None,
-    ) -> Element:
-        element = _child(xml_document, parentElement, "testsuite")
-        element.setAttribute("name", suite_name)
+    def _write_testsuite(self, name: str, tests: Sequence[_ReplayedCase], document: Document, root: Element) -> None:
+        element = _child(document, root, "testsuite")
+        element.setAttribute("name", name)
         _totals(element, tests)
         element.setAttribute("hostname", HOSTNAME)
         started = [_iso_seconds(test.timestamp) for test in tests if test.timestamp]
         if started:
             element.setAttribute("timestamp", min(started))
         for test in tests:
-            _Replay._report_testcase(test, element, xml_document)
-        return element
+            self._write_testcase(test, document, element)
 
-    @staticmethod
-    def _report_testcase(test_result: _ReplayedCase, xml_testsuite: Element, xml_document: Document) -> None:
-        element = _child(xml_document, xml_testsuite, "testcase")
-        element.setAttribute("classname", test_result.class_name)
-        element.setAttribute("name", test_result.case_name)
-        element.setAttribute("time", f"{test_result.elapsed_time:.3f}")
-        properties = _child(xml_document, element, "properties")
-        for name, value in test_result.properties:
-            entry = _child(xml_document, properties, "property")
-            entry.setAttribute("name", name)
-            entry.setAttribute("value", value)
-        outcome = test_result.OUTCOME_ELEMENTS[test_result.outcome]
+    def _write_testcase(self, test: _ReplayedCase, document: Document, testsuite: Element) -> None:
+        element = _child(document, testsuite, "testcase")
+        element.setAttribute("classname", test.class_name)
+        element.setAttribute("name", test.case_name)
+        element.setAttribute("time", f"{test.elapsed_time:.3f}")
+        if not self._is_strict:
+            properties = _child(document, element, "properties")
+            for name, value in test.properties:
+                entry = _child(document, properties, "property")
+                entry.setAttribute("name", name)
+                entry.setAttribute("value", value)
+        outcome = test.OUTCOME_ELEMENTS[test.outcome]
         if outcome is not None:
-            entry = _child(xml_document, element, outcome)
-            entry.setAttribute("type", test_result.test_exception_name)
-            entry.setAttribute("message", test_result.test_exception_message)
-            _XMLTestResult._createCDATAsections(xml_document, entry, test_result.get_error_info())
-        output = _child(xml_document, element, "system-out")
-        _XMLTestResult._createCDATAsections(xml_document, output, test_result.stdout)
+            entry = _child(document, element, outcome)
+            entry.setAttribute("type", test.test_exception_name)
+            entry.setAttribute("message", test.test_exception_message)
+            _XMLTestResult._createCDATAsections(document, entry, test.get_error_info())
+        output = _child(document, element, "system-out")
+        _XMLTestResult._createCDATAsections(document, output, test.stdout)
 
 
-def junit_xml(document: Mapping[str, Any]) -> bytes:
-    """The JUnit XML of a results.json's content, in UTF-8.
+def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT) -> bytes:
+    """The JUnit XML of a results.json's content, in UTF-8, in one of the `FLAVOURS`.
 
     `classname` is `backend.suite`, `name` the rest of the case's id; together they are unique, and the same in every
-    run. Raises ValueError where two cases would have one name.
+    run. Where the file would be larger than `FILE_LIMIT`, all long texts are cut shorter: every case stays in it.
+    Raises ValueError where two cases would have one name.
     """
-    replay = _Replay(document["run"]["backend"])
-    replay.replay(document["cases"])
-    return replay.xml()
+    limit = BODY_LIMIT
+    while True:
+        replay = _Replay(document["run"]["backend"], flavour, limit)
+        replay.replay(document["cases"])
+        data = replay.xml()
+        if len(data) <= FILE_LIMIT or limit <= MESSAGE_LIMIT:
+            return data
+        limit //= 4
 
 
-def write_junit(document: Mapping[str, Any], path: Path | str) -> None:
+def write_junit(document: Mapping[str, Any], path: Path | str, flavour: str = DEFAULT) -> None:
     """Write the JUnit XML to `path`, whole or not at all; raises as `junit_xml`, and `OutputError`."""
-    write_atomically(Path(path), junit_xml(document))
+    write_atomically(Path(path), junit_xml(document, flavour))
 
 
 def _properties(case: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -163,6 +168,24 @@ def _properties(case: Mapping[str, Any]) -> list[tuple[str, str]]:
             pairs.append((f"{judgement['criterion']}: {figure.name}", f"{describe(figure)}{source}"))
     pairs += [(key, case[key]) for key in ("rows_file", "reproduce") if case[key]]
     return pairs
+
+
+def _fitting(pairs: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
+    """As many leading pairs, made safe to show, as have `limit` characters together, and how many are left out."""
+    fitting: list[tuple[str, str]] = []
+    for name, value in pairs:
+        pair = (one_line(name, VALUE_LIMIT), one_line(value, VALUE_LIMIT))
+        limit -= sum(map(len, pair))
+        if limit < 0:
+            return [*fitting, ("left out", f"{len(pairs) - len(fitting)} more, which results.json has")]
+        fitting.append(pair)
+    return fitting
+
+
+def _plain_seconds(value: object) -> float:
+    """A time that is written in plain digits: readers take neither NaN, infinities nor a sign."""
+    seconds = float(str(value))
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 def _totals(element: Element, tests: Sequence[_ReplayedCase]) -> None:
