@@ -18,6 +18,7 @@ COMMANDS = {
     "list": "print the plan: every case, without running any",
     "explain": "print everything about one case",
     "validate": "check profiles",
+    "report": "tell a finished run again, and write its junit.xml again",
 }
 
 EXAMPLES = """examples:
@@ -25,6 +26,7 @@ EXAMPLES = """examples:
   python -m conformance list --backend xpu --suite rerank
   python -m conformance explain --backend cpu 'rerank.*sdpa/bfloat16*'
   python -m conformance validate --profile my/profile.toml
+  python -m conformance report out --baseline last/results.json
 
 exit codes: 0 all that was selected passed or is rightly skipped; 1 failures; 2 interrupted; 3 internal error;
 4 usage; 5 nothing executed; 6 incomplete (something selected could not run)
@@ -86,7 +88,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _help(stream: object) -> None:
-    lines = ["usage: python -m conformance [run|list|explain|validate] --backend NAME [options]", ""]
+    lines = [f"usage: python -m conformance [{'|'.join(COMMANDS)}] --backend NAME [options]", ""]
     lines += ["Does an inference stack compute the right numbers on its device?", "", "subcommands:"]
     lines += [f"  {name:10}{meaning}" for name, meaning in COMMANDS.items()]
     lines += ["  (each has its own --help)", "", EXAMPLES]

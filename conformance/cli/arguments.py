@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance import RELEASE_DATE
 from conformance.names import UsageError, unknown
+from conformance.results.flavour import DEFAULT_FLAVOUR, FLAVOURS
 
 if TYPE_CHECKING:
     from conformance.catalogue import Catalogue
@@ -83,6 +84,23 @@ def add_as_of(parser: argparse.ArgumentParser) -> None:
 def add_facts(parser: argparse.ArgumentParser) -> None:
     """--facts."""
     parser.add_argument("--facts", metavar="FILE", type=Path, help="plan for the machine that this JSON describes")
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """--json, --junit and --baseline: how results are told, and what they are held against."""
+    parser.add_argument("--json", action="store_true", help="print the content of results.json instead of the report")
+    parser.add_argument(
+        "--junit",
+        metavar="FLAVOUR",
+        default=DEFAULT_FLAVOUR,
+        help="; ".join(f"{name}: {meaning}" for name, meaning in FLAVOURS.items()) + f" (default: {DEFAULT_FLAVOUR})",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="FILE",
+        type=Path,
+        help="an earlier run's results.json: the exit code is 1 only for failures that it does not have",
+    )
 
 
 def read_inputs(options: argparse.Namespace) -> Inputs:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.cli import INTERNAL_ERROR, NOTHING_EXECUTED, USAGE, say
-from conformance.cli.arguments import add_backend, add_selection, read_inputs
+from conformance.cli.arguments import add_backend, add_report, add_selection, read_inputs
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS
 from conformance.names import UsageError
+from conformance.results.flavour import known_flavour
 from conformance.results.silence import fall_silent
 
 if TYPE_CHECKING:
     from conformance.plan import Plan
+    from conformance.results.loading import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=CASE_SECONDS,
         help=f"how long one case may take before its worker is killed (default: {CASE_SECONDS:g})",
     )
-    parser.add_argument("--json", action="store_true", help="print the content of results.json instead of the report")
+    add_report(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -45,11 +47,14 @@ def main(options: argparse.Namespace) -> int:
         say("the selection leaves no case; `list` shows what there is")
         return NOTHING_EXECUTED
     check_folders(plan)
+    junit = known_flavour(options.junit)
+    baseline = _baseline(options, inputs.profile.name)
     # Only now what needs numpy: a mistyped name is answered at once.
     from conformance.cli.explain import reproduction
     from conformance.execution.interrupts import Interrupts
     from conformance.execution.run import RunRequest, run
     from conformance.results.console import Console
+    from conformance.results.document import final_exit_code
     from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, claimed
 
     request = RunRequest(
@@ -62,6 +67,8 @@ def main(options: argparse.Namespace) -> int:
         reproduce=lambda case: reproduction(case, options, inputs),
         load_seconds=LOAD_SECONDS,
         case_seconds=options.deadline,
+        junit=junit,
+        baseline=baseline,
     )
     stream = sys.stderr if options.json else sys.stdout
     is_claimed = False
@@ -75,7 +82,16 @@ def main(options: argparse.Namespace) -> int:
     except OutputError as error:
         say(str(error))
         return INTERNAL_ERROR if is_claimed and (options.output / JOURNAL).exists() else USAGE
-    return int(document["run"]["exit_code"])
+    return final_exit_code(document)
+
+
+def _baseline(options: argparse.Namespace, backend: str) -> Record | None:
+    """The baseline that was named, read before anything runs."""
+    if options.baseline is None:
+        return None
+    from conformance.results.baseline import read_baseline
+
+    return read_baseline(options.baseline, backend, options.output)
 
 
 def check_folders(plan: Plan) -> None:

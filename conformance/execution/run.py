@@ -27,9 +27,12 @@ from conformance.execution.session import Session
 from conformance.judgement import Judgement
 from conformance.plan import Case, Plan
 from conformance.profile import Profile
+from conformance.results.baseline import compared, differences
 from conformance.results.document import Counters, build_document, write_document
+from conformance.results.flavour import DEFAULT_FLAVOUR
 from conformance.results.journal import Journal, RunHeader
 from conformance.results.junit import write_junit
+from conformance.results.loading import Record
 from conformance.results.output import JUNIT, RESULTS, OutputError
 from conformance.results.record import CaseResult
 from conformance.results.redact import Redactor
@@ -61,7 +64,10 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What is run. `plan` plans for given facts; `reproduce` is the command that runs one case alone."""
+    """What is run. `plan` plans for given facts; `reproduce` is the command that runs one case alone.
+
+    `junit` is one of `FLAVOURS`; beside a `baseline`, new failures alone decide the exit code.
+    """
 
     plan: Callable[[Mapping[str, Any]], Plan]
     facts: Mapping[str, Any]
@@ -72,6 +78,8 @@ class RunRequest:
     reproduce: Callable[[Case], str]
     load_seconds: float
     case_seconds: float
+    junit: str = DEFAULT_FLAVOUR
+    baseline: Record | None = None
 
 
 @dataclass
@@ -104,6 +112,9 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
         )
         journal = stack.enter_context(Journal.create(request.output, header, redact=redact))
         listener.run_started(header)
+        if request.baseline is not None:
+            for sentence in differences(request.baseline, plan.hash, header.planned):
+                listener.note(sentence)
         references = References(pools, str(facts.get("isa", "")), request.load_seconds, listener.note)
         if not tally.interrupted:
             try:
@@ -120,8 +131,10 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
         not_covered=not_covered(plan, request.profile),
         redact=redact,
     )
+    if request.baseline is not None:
+        document = compared(document, request.baseline, redact)
     write_document(document, request.output / RESULTS)
-    write_junit(document, request.output / JUNIT)
+    write_junit(document, request.output / JUNIT, request.junit)
     return document
 
 

@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from conformance.results.document import EXIT_MEANINGS, count_verdicts
+from conformance.results.comparison import Change, Comparison
+from conformance.results.document import BASELINE_MEANINGS, EXIT_MEANINGS, count_verdicts, final_exit_code
 from conformance.results.explanation import describe, explain
 from conformance.results.journal import RunHeader
 from conformance.results.margin import Margin, worst_margin
@@ -23,6 +24,7 @@ from conformance.results.record import CaseResult
 from conformance.results.silence import fall_silent
 from conformance.verdict import Verdict
 
+_SHOWN = 20  # known failures: they are listed for the record, not for reading
 _WIDE = 160  # columns where nothing says how many there are: a log has no edge
 
 
@@ -72,11 +74,7 @@ class Console:
 
     def run_started(self, header: RunHeader) -> None:
         """Say what is about to be run, on what."""
-        self._planned, self._done, self._failures = len(header.planned), 0, 0
-        self._line(f"conformance {header.version}: backend {header.backend}, {_count(self._planned, 'case')}", "bold")
-        device = header.facts.get("device")
-        if isinstance(device, Mapping) and device.get("name"):
-            self._line(f"device: {one_line(str(device['name']))}")
+        self._begin(header.version, header.backend, len(header.planned), header.facts)
         if self._terminal:
             self._live = Live(
                 console=self._screen,
@@ -86,6 +84,28 @@ class Console:
                 redirect_stderr=False,
             )
             self._live.start()
+
+    def _begin(self, version: str, backend: str, planned: int, facts: Mapping[str, Any]) -> None:
+        self._planned, self._done, self._failures = planned, 0, 0
+        self._line(f"conformance {version}: backend {backend}, {_count(planned, 'case')}", "bold")
+        device = facts.get("device")
+        if isinstance(device, Mapping) and device.get("name"):
+            self._line(f"device: {one_line(str(device['name']))}")
+
+    def retell(self, document: Mapping[str, Any], files: Iterable[Path | str] = ()) -> None:
+        """Show a run that has ended as it was shown: the beginning, what did not pass, the groups, the summary."""
+        run = document["run"]
+        self._begin(document["conformance_version"], run["backend"], run["planned"], document["facts"])
+        self._line(f"started {run['started']}, finished {run['finished']}")
+        results = [CaseResult.from_json(case) for case in document["cases"]]
+        groups: dict[tuple[str, str], list[CaseResult]] = {}
+        for result in results:
+            groups.setdefault((result.target.id, result.model), []).append(result)
+        for (target, model), members in groups.items():
+            for result in members:
+                self.case_finished(result)
+            self.group_finished(target, model, members)
+        self.run_finished(document, files)
 
     def case_started(self, case_id: str) -> None:
         """Show which case is in flight."""
@@ -132,11 +152,36 @@ class Console:
         self._line("")
         for file in files:
             self._line(f"written: {file}")
-        run = document["run"]
+        if "baseline" in document:
+            self._baseline(document["baseline"], document["run"]["plan_hash"])
+        code = final_exit_code(document)
+        meaning = (BASELINE_MEANINGS if "baseline" in document else EXIT_MEANINGS)[code]
         totals = _verdicts(document["summary"]["verdicts"])
         self._line(
-            f"{totals} in {run['duration_s']:.1f} s; exit code {run['exit_code']}: {EXIT_MEANINGS[run['exit_code']]}",
-            "bold green" if run["exit_code"] == 0 else "bold red",
+            f"{totals} in {document['run']['duration_s']:.1f} s; exit code {code}: {meaning}",
+            "bold green" if code == 0 else "bold red",
+        )
+
+    def _baseline(self, baseline: Mapping[str, Any], plan_hash: str) -> None:
+        """What differs from the baseline, the new failures last."""
+        changes = Comparison.from_json(baseline)
+        other = "" if baseline["plan_hash"] == plan_hash else ", a run of another plan"
+        self._line("")
+        self._line(f"Beside the baseline {baseline['file']} of {baseline['started'][:10]}{other}:", "bold")
+        for change in changes.known[:_SHOWN]:
+            self._line(f"known: {change.now} {change.case}{_before(change)}", "yellow")
+        if len(changes.known) > _SHOWN:
+            self._line(f"known: {len(changes.known) - _SHOWN} more, which results.json names", "yellow")
+        for change in changes.unseen:
+            now = f"is {change.now}" if change.now else "is not in this run"
+            self._line(f"unseen: {change.case} {now}; in the baseline it was {change.before}", "yellow")
+        for change in changes.fixed:
+            self._line(f"fixed: {change.now} {change.case}{_before(change)}; remove it from the baseline", "green")
+        for change in changes.new:
+            self._line(f"new: {change.now} {change.case}{_before(change)}", "bold red")
+        self._line(
+            f"{_count(len(changes.new), 'new failure')}, {len(changes.known)} known, {len(changes.fixed)} fixed, "
+            f"{len(changes.unseen)} not executed now"
         )
 
     def _table(self, groups: Sequence[Mapping[str, Any]]) -> None:
@@ -181,6 +226,12 @@ class Console:
 
 def _colour(verdict: Verdict) -> str:
     return "bold red" if verdict.is_failure else "yellow"
+
+
+def _before(change: Change) -> str:
+    if change.before is None:
+        return " (not in the baseline)"
+    return "" if change.before is change.now else f" (was {change.before})"
 
 
 def _count(number: int, noun: str) -> str:

@@ -7,16 +7,19 @@ import datetime
 import functools
 import importlib.resources
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.results.comparison import Comparison, verdicts
 from conformance.results.journal import RunHeader
 from conformance.results.margin import worst_margin
 from conformance.results.output import write_atomically
-from conformance.results.record import CaseResult, to_plain
+from conformance.results.printable import one_line
+from conformance.results.record import CaseResult, RecordError, to_plain
 from conformance.verdict import Verdict
 
 SCHEMA_VERSION = 1
@@ -29,6 +32,14 @@ EXIT_MEANINGS = {
     6: "incomplete: nothing failed, but something selected could not run",
 }
 """What the exit codes of a run that ended mean."""
+
+BASELINE_MEANINGS = {
+    **EXIT_MEANINGS,
+    0: "no new failures; all else that was selected passed or is rightly skipped",
+    1: "there are failures that the baseline does not have",
+    6: "incomplete: no new failures, but something selected could not run",
+}
+"""The same for a run beside a baseline."""
 
 
 class DocumentError(ValueError):
@@ -45,8 +56,10 @@ class Counters:
     peak_worker_mib: float = 0.0  # the largest resident memory of any worker
 
 
-def exit_code(results: Iterable[CaseResult], *, interrupted: bool = False) -> int:
+def exit_code(results: Iterable[CaseResult], *, interrupted: bool = False, known: Collection[str] = ()) -> int:
     """The exit code of a run with these results: a key of `EXIT_MEANINGS`.
+
+    `known` are the ids of cases that may fail, because a baseline has them as failures.
 
     An interrupted run says so whatever it found. Failures weigh more than what could not run; a run in which no
     case was executed is never a success, whatever the reason. What the engine refused though it was launched is
@@ -56,11 +69,16 @@ def exit_code(results: Iterable[CaseResult], *, interrupted: bool = False) -> in
     seen = {result.verdict for result in every}
     if interrupted:
         return 2
-    if any(verdict.is_failure for verdict in seen):
+    if any(result.verdict.is_failure and result.id not in known for result in every):
         return 1
     if not any(verdict.is_executed for verdict in seen):
         return 5
     return 6 if any(result.verdict.is_incomplete or _is_refused(result) for result in every) else 0
+
+
+def final_exit_code(document: Mapping[str, Any]) -> int:
+    """What the process exits with: the code that the verdicts make, or, beside a baseline, that of new failures."""
+    return int(document.get("baseline", document["run"])["exit_code"])
 
 
 def _is_refused(result: CaseResult) -> bool:
@@ -212,10 +230,14 @@ def document_faults(document: Any) -> list[str]:
     import jsonschema  # a tenth of a second that only a reader of results pays
 
     validator = jsonschema.Draft202012Validator(schema())
-    faults = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+    # A schema's message quotes the value, which may be a whole document.
+    faults = [f"{error.json_path}: {one_line(error.message, 300)}" for error in validator.iter_errors(document)]
     if faults:
         return faults
-    results = [CaseResult.from_json(case) for case in document["cases"]]
+    try:
+        results = [CaseResult.from_json(case) for case in document["cases"]]
+    except RecordError as error:
+        return [f"$.cases: {error}"]
     run = document["run"]
     twice = [case for case, count in Counter(result.id for result in results).items() if count > 1]
     if twice:
@@ -227,6 +249,7 @@ def document_faults(document: Any) -> list[str]:
         faults.append(f"$.run.exit_code: is {run['exit_code']}; the verdicts make it {expected}")
     if len(results) > run["planned"] or (len(results) < run["planned"] and not run["interrupted"]):
         faults.append(f"$.run.planned: is {run['planned']}, but there are {len(results)} cases")
+    faults += _baseline_faults(document, results)
     for result in results:
         for judgement in result.judgements:
             broken = [figure.name for figure in judgement.figures if not figure.holds]
@@ -235,21 +258,66 @@ def document_faults(document: Any) -> list[str]:
     return faults
 
 
+def _baseline_faults(document: Mapping[str, Any], results: Sequence[CaseResult]) -> list[str]:
+    if "baseline" not in document:
+        return []
+    changes, faults = Comparison.from_json(document["baseline"]), []
+    if not changes.is_of(verdicts(document)):
+        faults.append("$.baseline: its changes are not those to the cases' verdicts")
+    known = {change.case for change in changes.known}
+    expected = exit_code(results, interrupted=document["run"]["interrupted"], known=known)
+    if document["baseline"]["exit_code"] != expected:
+        found = document["baseline"]["exit_code"]
+        faults.append(f"$.baseline.exit_code: is {found}; verdicts and known failures make it {expected}")
+    return faults
+
+
 def read_document(path: Path | str) -> dict[str, Any]:
     """Read and check a results.json; raises `DocumentError` listing every fault, OSError where it cannot be read."""
+    return parse_document(Path(path).read_bytes(), str(path))
+
+
+def parse_document(data: bytes, name: str) -> dict[str, Any]:
+    """The checked content of a results.json called `name`; raises `DocumentError` listing every fault."""
     try:
-        document = json.loads(Path(path).read_text("utf-8"), parse_constant=_refuse_constant)
+        document = json.loads(
+            data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_float, parse_int=_integer
+        )
+    except RecursionError:
+        raise DocumentError(f"{name}: lists or mappings are nested too deeply for a results.json") from None
     except ValueError as error:
-        raise DocumentError(f"{path}: no JSON in UTF-8: {error}") from error
+        raise DocumentError(
+            f"{name}: no JSON in UTF-8: {error}; the file is damaged, cut off, or no results.json"
+        ) from error
+    if not isinstance(document, dict) or "schema_version" not in document:
+        raise DocumentError(f"{name}: no results.json: a mapping with a schema_version belongs there")
+    if document["schema_version"] != SCHEMA_VERSION:
+        raise DocumentError(
+            f"{name}: $.schema_version: is {one_line(repr(document['schema_version']), 40)}, but this version of "
+            f"conformance reads {SCHEMA_VERSION}; the file was written by conformance "
+            f"{one_line(str(document.get('conformance_version', '?')), 40)}"
+        )
     faults = document_faults(document)
     if faults:
-        raise DocumentError("\n".join(f"{path}: {fault}" for fault in faults))
-    checked: dict[str, Any] = document
-    return checked
+        raise DocumentError("\n".join(f"{name}: {fault}" for fault in faults))
+    return document
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return number
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return int(text)
 
 
 def write_document(document: Mapping[str, Any], path: Path | str) -> None:

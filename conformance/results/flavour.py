@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from conformance.names import UsageError, unknown
 
-DEFAULT = "properties"
+DEFAULT_FLAVOUR = "properties"
 
 FLAVOURS = {
-    DEFAULT: "with the figures as properties of each testcase, which most readers show or pass over",
+    DEFAULT_FLAVOUR: "with the figures as properties of each testcase, which most readers show or pass over",
     "strict": "without them, as the schema of the Jenkins xUnit plug-in demands",
 }
 """Name and meaning of each. In all of them the figures are in `system-out`."""

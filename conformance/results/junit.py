@@ -18,7 +18,7 @@ from xml.dom.minidom import Document, Element
 from xmlrunner.result import _TestInfo, _XMLTestResult
 
 from conformance.results.explanation import circumstances, describe, explain
-from conformance.results.flavour import DEFAULT
+from conformance.results.flavour import DEFAULT_FLAVOUR
 from conformance.results.output import write_atomically
 from conformance.results.printable import capped, one_line, printable
 from conformance.results.record import CaseResult, figure_from_json
@@ -37,7 +37,7 @@ _OUTCOMES = {None: _TestInfo.SUCCESS, "failure": _TestInfo.FAILURE, "error": _Te
 class _ReplayedCase(_TestInfo):  # type: ignore[misc]
     """What the result class wants to know of one test, taken from a case of results.json."""
 
-    def __init__(self, case: Mapping[str, Any], backend: str, position: int, limit: int) -> None:
+    def __init__(self, case: Mapping[str, Any], backend: str, position: int, limit: int, beside: str) -> None:
         # Not the base's __init__, which reads all this from a live test and its exception.
         verdict = Verdict(case["verdict"])
         suite = encoded(case["suite"])
@@ -53,7 +53,7 @@ class _ReplayedCase(_TestInfo):  # type: ignore[misc]
         self.test_exception_name = verdict.value
         self.test_exception_message = one_line(f"{verdict}: {case['reason'] or case['statement']}", MESSAGE_LIMIT)
         self.test_exception_info = capped(printable(capped(explain(case), limit)), limit)
-        self.properties = _fitting(_properties(case), limit)
+        self.properties = _fitting(_properties(case, beside), limit)
         self.stdout = "\n".join(f"{name} = {value}" for name, value in self.properties)
         self.stderr = None
         self.filename = self.lineno = self.doc = None
@@ -62,17 +62,18 @@ class _ReplayedCase(_TestInfo):  # type: ignore[misc]
 class _Replay(_XMLTestResult):  # type: ignore[misc]
     """A test result into which recorded cases are put, instead of tests that run."""
 
-    def __init__(self, backend: str, flavour: str, limit: int) -> None:
+    def __init__(self, document: Mapping[str, Any], flavour: str, limit: int) -> None:
         super().__init__(stream=_WritelnDecorator(io.StringIO()), infoclass=_ReplayedCase)
-        self._backend = backend
-        self._is_strict = flavour != DEFAULT
+        self._backend = document["run"]["backend"]
+        self._beside = _beside_baseline(document)
+        self._is_strict = flavour != DEFAULT_FLAVOUR
         self._limit = limit
 
     def replay(self, cases: Sequence[Mapping[str, Any]]) -> None:
         """Put every case into the list of its outcome; raises ValueError where two would have one name."""
         names: dict[tuple[str, str], str] = {}
         for position, case in enumerate(cases):
-            info = self.infoclass(case, self._backend, position, self._limit)
+            info = self.infoclass(case, self._backend, position, self._limit, self._beside.get(case["id"], ""))
             name = (info.class_name, info.case_name)
             if name in names:
                 raise ValueError(f"cases {names[name]!r} and {case['id']!r} have one JUnit name, {'.'.join(name)}")
@@ -132,7 +133,7 @@ class _Replay(_XMLTestResult):  # type: ignore[misc]
         _XMLTestResult._createCDATAsections(document, output, test.stdout)
 
 
-def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT) -> bytes:
+def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT_FLAVOUR) -> bytes:
     """The JUnit XML of a results.json's content, in UTF-8, in one of the `FLAVOURS`.
 
     `classname` is `backend.suite`, `name` the rest of the case's id; together they are unique, and the same in every
@@ -141,7 +142,7 @@ def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT) -> bytes:
     """
     limit = BODY_LIMIT
     while True:
-        replay = _Replay(document["run"]["backend"], flavour, limit)
+        replay = _Replay(document, flavour, limit)
         replay.replay(document["cases"])
         data = replay.xml()
         if len(data) <= FILE_LIMIT or limit <= MESSAGE_LIMIT:
@@ -149,15 +150,26 @@ def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT) -> bytes:
         limit //= 4
 
 
-def write_junit(document: Mapping[str, Any], path: Path | str, flavour: str = DEFAULT) -> None:
+def write_junit(document: Mapping[str, Any], path: Path | str, flavour: str = DEFAULT_FLAVOUR) -> None:
     """Write the JUnit XML to `path`, whole or not at all; raises as `junit_xml`, and `OutputError`."""
     write_atomically(Path(path), junit_xml(document, flavour))
 
 
-def _properties(case: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _beside_baseline(document: Mapping[str, Any]) -> dict[str, str]:
+    """What each case is beside the baseline, if there is one: a new failure, a known one, or fixed."""
+    block = document.get("baseline", {})
+    return {
+        change["case"]: f"{what}; in the baseline {change['before'] or 'absent'}"
+        for name, what in (("new", "new failure"), ("known", "known failure"), ("fixed", "fixed"))
+        for change in block.get(name, [])
+    }
+
+
+def _properties(case: Mapping[str, Any], beside: str) -> list[tuple[str, str]]:
     pairs = [
         ("id", case["id"]),
         ("verdict", case["verdict"]),
+        *([("baseline", beside)] if beside else []),
         ("requirement", f"{case['requirement_id']}: {case['statement']}"),
         *circumstances(case).items(),
     ]
