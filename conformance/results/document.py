@@ -7,13 +7,13 @@ import datetime
 import functools
 import importlib.resources
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.results import strict_json
 from conformance.results.comparison import Comparison, verdicts
 from conformance.results.journal import RunHeader
 from conformance.results.margin import worst_margin
@@ -280,11 +280,7 @@ def read_document(path: Path | str) -> dict[str, Any]:
 def parse_document(data: bytes, name: str) -> dict[str, Any]:
     """The checked content of a results.json called `name`; raises `DocumentError` listing every fault."""
     try:
-        document = json.loads(
-            data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_float, parse_int=_integer
-        )
-    except RecursionError:
-        raise DocumentError(f"{name}: lists or mappings are nested too deeply for a results.json") from None
+        document = strict_json.loads(data)
     except ValueError as error:
         raise DocumentError(
             f"{name}: no JSON in UTF-8: {error}; the file is damaged, cut off, or no results.json"
@@ -301,23 +297,6 @@ def parse_document(data: bytes, name: str) -> dict[str, Any]:
     if faults:
         raise DocumentError("\n".join(f"{name}: {fault}" for fault in faults))
     return document
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _float(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:40]} is too large for a number")
-    return number
-
-
-def _integer(text: str) -> int:
-    if len(text) > 20:
-        raise ValueError(f"{text[:40]} is too large for a number")
-    return int(text)
 
 
 def write_document(document: Mapping[str, Any], path: Path | str) -> None:

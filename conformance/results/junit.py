@@ -140,8 +140,9 @@ def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT_FLAVOUR) -> by
     run. Where the file would be larger than `FILE_LIMIT`, all long texts are cut shorter: every case stays in it.
     Raises ValueError where two cases would have one name.
     """
-    limit = BODY_LIMIT
-    while True:
+    long = sum(case["verdict"] != Verdict.PASS for case in document["cases"])
+    limit = max(MESSAGE_LIMIT, min(BODY_LIMIT, FILE_LIMIT // (2 * max(long, 1))))
+    while True:  # the characters are counted only once they are encoded
         replay = _Replay(document, flavour, limit)
         replay.replay(document["cases"])
         data = replay.xml()
