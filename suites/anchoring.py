@@ -91,7 +91,7 @@ def anchored(ask: Ask, max_tokens: int, pictures: Pictures | None = None) -> Gen
             break
         left = max(len(reference.token_ids[row]) - checked[row] for row in open_rows)
         prompts = [[*reference.prompt_token_ids[row], *reference.token_ids[row][: checked[row]]] for row in open_rows]
-        beside = {kind: [given[row] for row in open_rows] for kind, given in (pictures or {}).items()}
+        beside: dict[str, Any] = {kind: [given[row] for row in open_rows] for kind, given in (pictures or {}).items()}
         more = ask.runner.generate(prompts, max_tokens=left, **beside)
         ran = _together(ran, more.effective)
         for row, tokens in zip(open_rows, more.token_ids, strict=True):
