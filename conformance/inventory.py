@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import unittest
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,10 @@ class Test:
 
 @dataclass(frozen=True)
 class Suite:
-    """One suite class. `name` is the entry point's, `path` is "module:Class", `needs` are runner capabilities."""
+    """One suite class. `name` is the entry point's, `path` is "module:Class", `needs` are runner capabilities.
+
+    `seconds` is what the suite declares to take for one embedded model on one target on a CPU with two cores.
+    """
 
     name: str
     path: str
@@ -36,6 +40,7 @@ class Suite:
     causal: bool
     needs: tuple[str, ...]
     tests: tuple[Test, ...]
+    seconds: float | None = None
 
 
 def load_suites(registry: Registry) -> tuple[Suite, ...]:
@@ -108,7 +113,21 @@ def describe(name: str, suite: type[unittest.TestCase], faults: list[str]) -> Su
         causal=bool(getattr(suite, "causal", True)),
         needs=tuple(sorted(getattr(suite, "needs", ()))),
         tests=tuple(tests),
+        seconds=_seconds(suite, faults),
     )
+
+
+def _seconds(suite: type[unittest.TestCase], faults: list[str]) -> float | None:
+    declared = getattr(suite, "seconds", None)
+    if declared is None:
+        return None
+    if isinstance(declared, bool) or not isinstance(declared, (int, float)) or not 0 < declared < math.inf:
+        faults.append(
+            f"{suite.__module__}.{suite.__qualname__}.seconds is {declared!r}; it should be a number above 0, how long "
+            "the suite takes for one embedded model on one target on a CPU with two cores"
+        )
+        return None
+    return float(declared)
 
 
 def _contradictions(suites: Iterable[Suite]) -> list[str]:

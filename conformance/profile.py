@@ -93,6 +93,7 @@ class Profile:
     engines: Mapping[str, EngineClaims]
     disclaimed: tuple[Disclaimer, ...]
     runs: Mapping[str, NamedRun]
+    estimates: Mapping[str, Mapping[str, float]]  # tier -> suite -> seconds for one model on one target
     quirks: tuple[Quirk, ...]
     path: Path
     text: str
@@ -174,6 +175,7 @@ def _build(document: Mapping[str, Any], path: Path, text: str, faults: list[str]
             name: NamedRun(name, tuple(entry["suites"]), entry["tier"], float(entry["budget_minutes"]))
             for name, entry in document.get("runs", {}).items()
         },
+        estimates=document.get("estimates", {}),
         quirks=tuple(quirk for quirk in quirks if quirk is not None),
         path=path,
         text=text,

@@ -15,6 +15,7 @@ from conformance.names import did_you_mean, unknown
 from conformance.predicate import FACT_KEYS
 from conformance.profile import Profile
 from conformance.quirks import Quirk, combine
+from conformance.selection import Selection, resolve
 
 
 def installed_faults(
@@ -32,6 +33,7 @@ def installed_faults(
         *_one_id_each(cases),
         *(fault for index, quirk in enumerate(profile.quirks) for fault in _quirk(profile, index, quirk, cases)),
         *_conditions_of_claims(profile, cases),
+        *_runs_of_nothing(profile, suites, catalogue),
     ]
     return [f"{profile.path}: {fault}" for fault in faults]
 
@@ -66,6 +68,8 @@ def _names(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue, engi
             for name in run.suites
             if name != "*" and name not in names
         ]
+    for tier, table in profile.estimates.items():
+        faults += [f"estimates.{tier}.{name}: {unknown('suite', name, names)}" for name in table if name not in names]
     return faults
 
 
@@ -78,6 +82,20 @@ def _unclaimed_dtypes(profile: Profile) -> list[str]:
         for dtype in profile.supported_dtypes
         if dtype not in claimed
     ]
+
+
+def _runs_of_nothing(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue) -> list[str]:
+    names = {suite.name for suite in suites}
+    faults = []
+    for run in profile.runs.values():
+        if "*" in run.suites or names.issuperset(run.suites):  # an unknown suite is a fault of its own
+            matrix = resolve(Selection(run=run.name), profile, suites, catalogue)
+            if next(candidates(suites, profile, catalogue, matrix), None) is None:
+                faults.append(
+                    f"runs.{run.name}: it selects no case: no model of the tier {run.tier!r} plays a role of its "
+                    "suites in a dtype that an attention backend claims; give it other suites or another tier"
+                )
+    return faults
 
 
 def _one_id_each(cases: Iterable[Candidate]) -> list[str]:

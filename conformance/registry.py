@@ -69,8 +69,9 @@ def discover(checkout: Path | None = None) -> Registry:
     root = Path(__file__).resolve().parent.parent if checkout is None else checkout
     own_name, own = _declared_in_checkout(root / "setup.cfg")
     found: list[tuple[str, Entry]] = list(own)
+    installed = importlib.metadata.entry_points()  # once: it reads the metadata of everything installed
     for group in GROUPS:
-        for point in importlib.metadata.entry_points(group=f"conformance.{group}"):
+        for point in installed.select(group=f"conformance.{group}"):
             source = _normalised(point.dist.name) if point.dist is not None else "an unnamed distribution"
             if source != own_name:
                 found.append((group, Entry(point.name, point.value, source)))

@@ -100,6 +100,11 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
             run = profile.runs[selection.run]
             tiers = TIERS[: TIERS.index(run.tier) + 1]
             if "*" not in run.suites:
+                faults.extend(
+                    f"suite {suite!r} is not in the run {run.name!r}; {did_you_mean(suite, run.suites)}"
+                    for suite in selection.suites
+                    if suite in names and suite not in run.suites
+                )
                 wanted_suites = tuple(suite for suite in wanted_suites if suite in run.suites)
     models, roles = _models(selection.models, suites, catalogue, faults)
     if faults:

@@ -145,6 +145,9 @@ class ConformanceSuite(unittest.TestCase):
     """False where attention is bidirectional: attention backends without encoder support cannot run it."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """The runner's capabilities that the observations use."""
+    seconds: ClassVar[float | None] = None
+    """How long the suite takes for one embedded model on one target on a CPU with two cores, loading included: the
+    estimate of a run until earlier runs have shown better. A profile may say otherwise for its backend."""
 
     bench: Bench
 

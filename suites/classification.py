@@ -16,6 +16,7 @@ __all__ = ["Classification", "load_tests"]
 
 class Classification(ConformanceSuite):
     role = "classification"
+    seconds = 1.5
     needs = frozenset({"classify"})
     inputs = staticmethod(classification.inputs)
 

@@ -66,6 +66,7 @@ class Embedding(ConformanceSuite):
 
 class LastTokenEmbedding(Embedding):
     role = "embedding.last"
+    seconds = 3
 
     @observation()
     @staticmethod
@@ -98,4 +99,5 @@ class LastTokenEmbedding(Embedding):
 
 class EncoderEmbedding(Embedding):
     role = "embedding.encoder"
+    seconds = 1.5
     causal = False

@@ -20,6 +20,7 @@ __all__ = ["Generation", "load_tests"]
 
 class Generation(GreedyText):
     role = "generation"
+    seconds = 20
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(generation.inputs)
 

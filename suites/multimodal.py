@@ -25,6 +25,7 @@ FEATURED_FRAMES = 8
 
 class Multimodal(GreedyText):
     role = "multimodal"
+    seconds = 20
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(multimodal.inputs)
 

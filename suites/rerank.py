@@ -21,6 +21,7 @@ __all__ = ["CrossEncoderRerank", "DecoderRerank", "load_tests"]
 
 class DecoderRerank(Scored):
     role = "rerank.decoder"
+    seconds = 2.5
     needs = frozenset({"token_logprobs"})
     inputs = staticmethod(rerank.inputs)
 
@@ -71,6 +72,7 @@ class DecoderRerank(Scored):
 
 class CrossEncoderRerank(Scored):
     role = "rerank.cross_encoder"
+    seconds = 1
     causal = False
     needs = frozenset({"score_pairs"})
     inputs = staticmethod(rerank.inputs)

@@ -19,6 +19,7 @@ __all__ = ["Reward", "load_tests"]
 
 class Reward(Scored):
     role = "reward"
+    seconds = 2.5
     needs = frozenset({"reward"})
     inputs = staticmethod(reward.inputs)
 

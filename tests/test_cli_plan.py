@@ -12,7 +12,8 @@ import pytest
 import vendor
 
 from conformance.__main__ import main
-from conformance.cli import validate
+from conformance.cli import explain, validate
+from conformance.profile import SCHEMA
 
 ROOT = Path(__file__).resolve().parent.parent
 CASE = "colours.test_red_is_red[transformers/acme_flash/bfloat16][acme-colours]"
@@ -80,8 +81,8 @@ def test_explain_says_everything_and_how_to_run_the_case(site: Path, tmp_path: P
     for part in (
         CASE,
         "COL-010: Red MUST be red.",
-        "fused, as claimed for transformers/acme_flash",
-        "expected: acme::flash",
+        "fused (16 bit in, 32 bit accumulated), as claimed for transformers/acme_flash",
+        "expected: acme::flash, and no other",
         "SKIPPED: quirk acme-colours",
         "acme issue 7",
         "expires 2027-02-28",
@@ -98,6 +99,12 @@ def test_explain_says_everything_and_how_to_run_the_case(site: Path, tmp_path: P
 def test_explain_of_an_unknown_case_suggests(site: Path, case: str, message: str) -> None:
     done = conformance(site, "explain", "--backend", "acme", case)
     assert (done.returncode, message in done.stderr) == (4, True), done.stderr
+
+
+def test_every_precision_that_a_profile_may_claim_is_explained() -> None:
+    claim = json.loads(SCHEMA.read_text())["$defs"]["claim"]["properties"]["precision"]["additionalProperties"]
+    assert list(explain.PRECISIONS) == claim["enum"]
+    assert all(f"{name}: {meaning}" in claim["description"] for name, meaning in explain.PRECISIONS.items())
 
 
 def test_validate_finds_every_backend_of_the_tree_fine(site: Path) -> None:

@@ -264,6 +264,7 @@ def test_a_selection_takes_what_it_names(selection: dict[str, Any], count: int) 
         ({"models": (("word", None),)}, "unknown role 'word'; did you mean 'words'"),
         ({"models": (("words", "smal-words"),)}, "no model is called 'smal-words'.*did you mean 'small-words'"),
         ({"models": (("words", "small-pairs"),)}, "does not play words, but pairs.encoder"),
+        ({"run": "presubmit", "suites": ("pairs",)}, "suite 'pairs' is not in the run 'presubmit'; known are words"),
         ({"run": "presumbit"}, "unknown run 'presumbit'; did you mean 'presubmit'"),
     ],
 )

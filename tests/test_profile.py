@@ -9,6 +9,7 @@ import world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conformance.catalogue import Catalogue
 from conformance.inventory import load_suites
 from conformance.names import UsageError
 from conformance.profile import SCHEMA, ProfileError, load_profile
@@ -26,6 +27,14 @@ def faults_of(text: str, *, add: str = "") -> list[str]:
 
 def test_the_toy_profile_is_fine() -> None:
     assert faults_of(world.TOP_LINES) == []
+
+
+def test_a_run_that_selects_nothing_is_reported() -> None:
+    text = world.TOP_LINES.replace('suites = ["words"]', 'suites = ["pairs"]')
+    assert faults_of(text) == []
+    without = Catalogue(tuple(model for model in world.CATALOGUE.models if "words" in model.roles))
+    found = installed_faults(world.profile(text), world.SUITES, without, ["transformers"])
+    assert len(found) == 1 and "runs.presubmit: it selects no case: no model of the tier 'embedded' plays" in found[0]
 
 
 def test_the_schema_itself_is_valid() -> None:
@@ -52,6 +61,23 @@ def test_the_schema_itself_is_valid() -> None:
         ('suites = ["words"]', 'suites = ["word"]', "runs.presubmit.suites: unknown suite 'word'", "'words'"),
         ('attention = "strange"', 'attention = "plain"', "plain.precision: 'float32' is claimed", "drop one"),
         ('"embedded"', '"embeded"', "runs.presubmit.tier: 'embeded'", "'embedded'"),
+        ("budget_minutes = 5", "budget_minutes = 0", "runs.presubmit.budget_minutes: 0 will not do", "above 0"),
+        ("budget_minutes = 5", 'budget_minutes = "5"', "runs.presubmit.budget_minutes: '5' is text", "above 0"),
+        ("budget_minutes = 5", "budget = 5", "runs.presubmit: unknown key 'budget'", "'budget_minutes'"),
+        ('suites = ["words"]', "suites = []", "runs.presubmit.suites: is empty", "list of suites"),
+        (
+            "[runs.presubmit]",
+            "[estimates.embeded]\nwords = 3\n\n[runs.presubmit]",
+            "unknown key 'embeded'",
+            "'embedded'",
+        ),
+        (
+            "[runs.presubmit]",
+            "[estimates.full]\nword = 3\n\n[runs.presubmit]",
+            "estimates.full.word: unknown",
+            "'words'",
+        ),
+        ("[runs.presubmit]", "[estimates.full]\nwords = 0\n\n[runs.presubmit]", "estimates.full.words: 0", "above 0"),
         (
             'bfloat16 = ["toy::quick*"]',
             'float16 = ["x"]',

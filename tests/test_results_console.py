@@ -42,6 +42,13 @@ def _shown(*results: CaseResult, stream: io.TextIOBase | None = None, terminal: 
     return str(file.getvalue()) if isinstance(file, io.StringIO) else ""
 
 
+def test_a_reason_that_many_cases_share_is_said_once_and_counted() -> None:
+    many = [result(Verdict.NOT_RUN, test=f"test_{index}", reason="the budget was spent") for index in range(9)]
+    shown = _shown(result(), *many, result(Verdict.ENVIRONMENT, test="test_x", reason="the budget was spent"))
+    assert shown.count("\nNOT_RUN ") == 1 and shown.count("\nENVIRONMENT ") == 1
+    assert "- 9 cases are NOT_RUN: the budget was spent (9).\n" in shown
+
+
 def test_a_failure_is_shown_in_full_at_once() -> None:
     file = io.StringIO()
     Console(file, terminal=False).case_finished(FAILED)

@@ -153,11 +153,12 @@ def write_references(folder: Path) -> None:
 
 
 def environment(site: Path, **more: str) -> dict[str, str]:
-    """What a subprocess needs to see Zenith's package; its runtime folder keeps device locks apart from others'."""
+    """What a subprocess needs to see Zenith's package, with device locks and a cache apart from others'."""
     runtime = site.parent / "runtime"
     runtime.mkdir(exist_ok=True, mode=0o700)
     found = {key: value for key, value in os.environ.items() if not key.startswith("CONFORMANCE_")}
-    return {**found, "PYTHONPATH": str(site), "XDG_RUNTIME_DIR": str(runtime), **more}
+    own = {"XDG_RUNTIME_DIR": str(runtime), "CONFORMANCE_CACHE": str(site.parent / "cache")}
+    return {**found, "PYTHONPATH": str(site), **own, **more}
 
 
 @dataclass(frozen=True)

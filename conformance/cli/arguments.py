@@ -15,11 +15,13 @@ from conformance.results.flavour import DEFAULT_FLAVOUR, FLAVOURS
 
 if TYPE_CHECKING:
     from conformance.catalogue import Catalogue
+    from conformance.estimate import Estimate
     from conformance.inventory import Suite
     from conformance.plan import Plan
     from conformance.profile import Profile
     from conformance.registry import Registry
     from conformance.selection import Selection
+    from conformance.timings import Timings
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,13 @@ class Inputs:
         return make_plan(
             self.suites, self.profile, self.catalogue, self.facts if facts is None else facts, self.selection
         )
+
+    def estimate(self, plan: Plan, timings: Timings, facts: Mapping[str, Any] | None = None) -> Estimate:
+        """How long a plan will take on the machine of these facts, or of `self.facts`."""
+        from conformance.estimate import estimate
+
+        device = (self.facts if facts is None else facts).get("device", {})
+        return estimate(plan, self.suites, self.profile, timings, str(device.get("name") or ""))
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from conformance import timings
+from conformance.cache import cache_folder
 from conformance.cli import OK
 from conformance.cli.arguments import Inputs, add_backend, add_facts, add_selection, command_line, read_inputs
+from conformance.duration import in_words
 from conformance.names import UsageError, did_you_mean, printable
 
 if TYPE_CHECKING:
     from conformance.plan import Case, Plan
+
+
+PRECISIONS = {
+    "ieee": "as exact as the dtype",
+    "tf32": "reduced products",
+    "fused": "16 bit in, 32 bit accumulated",
+    "eager": "rounded after every operation",
+    "fp16-acc": "16 bit accumulated",
+}
+"""What a profile means by the precision that it claims."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print the explanation."""
     inputs = read_inputs(options)
-    case = find(inputs.plan(), options.case)
-    print(printable(explanation(case, inputs, reproduction(case, options, inputs))))
+    plan = inputs.plan()
+    case = find(plan, options.case)
+    estimate = inputs.estimate(replace(plan, cases=(case,)), timings.load(cache_folder())).record()
+    print(printable(explanation(case, inputs, reproduction(case, options, inputs), estimate)))
     return OK
 
 
@@ -66,14 +83,14 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
     return " ".join(parts)
 
 
-def explanation(case: Case, inputs: Inputs, command: str) -> str:
+def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str, Any]) -> str:
     """The text."""
-    model = case.model
+    model, claim = case.model, case.effective_target
     rows = [
         ("case", case.id),
         ("suite", f"{case.suite} ({case.suite_path}), role {case.role}"),
         ("requirement", f"{case.requirement_id}: {case.statement}"),
-        ("asks for", ", ".join(case.needs) or "nothing beyond loading"),
+        ("asks for", f"the runner's {', '.join(case.needs)}" if case.needs else "nothing beyond loading"),
         ("target", case.target.id),
         (
             "model",
@@ -81,9 +98,9 @@ def explanation(case: Case, inputs: Inputs, command: str) -> str:
         ),
         (
             "precision",
-            f"{case.precision}, as claimed for {case.effective_target.engine}/{case.effective_target.attention}",
+            f"{case.precision} ({PRECISIONS[case.precision]}), as claimed for {claim.engine}/{claim.attention}",
         ),
-        ("kernels", f"expected: {', '.join(case.kernels)}"),
+        ("kernels", f"expected: {', '.join(case.kernels)}, and no other"),
     ]
     if case.effective_target != case.target:
         rows.append(("runs as", case.effective_target.id))
@@ -93,6 +110,8 @@ def explanation(case: Case, inputs: Inputs, command: str) -> str:
     rows += [("undecided", f"{each}: waits for the facts of the device") for each in case.undecided]
     outcome = "to be run" if case.verdict is None else f"{case.verdict}: {case.reason}"
     rows.append(("outcome", outcome))
+    if estimate["duration_s"]:
+        rows.append(("estimate", f"at most {in_words(estimate)}, loading included"))
     lines = [f"{name:12} {value}" for name, value in rows]
     for quirk in inputs.profile.quirks:
         if quirk.id in case.quirks:

@@ -8,12 +8,20 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from conformance.cli import NOTHING_EXECUTED, OK
+from conformance import timings
+from conformance.cache import cache_folder
+from conformance.cli import NOTHING_EXECUTED, OK, say
 from conformance.cli.arguments import Inputs, add_backend, add_facts, add_selection, read_inputs
+from conformance.cli.named_runs import run_lines, run_records
+from conformance.cli.nothing_selected import reasons
+from conformance.cli.requirements import requirement_lines, requirement_records
+from conformance.duration import in_brief, in_words
 from conformance.names import printable
+from conformance.selection import Selection
 
 if TYPE_CHECKING:
     from conformance.plan import Case, Plan
+    from conformance.timings import Timings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,22 +29,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_backend(parser)
     add_selection(parser)
     add_facts(parser)
-    parser.add_argument("--json", action="store_true", help="print every field of every case as JSON")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--runs", action="store_true", help="only the runs that the profile names")
+    instead.add_argument(
+        "--requirements", action="store_true", help="every requirement's sentence instead of the cases"
+    )
+    parser.add_argument("--json", action="store_true", help="print it as JSON, with every field")
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the plan; 5 where the selection leaves no case."""
     inputs = read_inputs(options)
     plan = inputs.plan()
-    if options.json:
-        print(json.dumps(plan_record(plan, inputs), indent=2, default=str))
+    known = timings.load(cache_folder())
+    if known.fault:
+        say(printable(known.fault))
+    record: Any
+    if options.runs:
+        record = run_records(inputs, known)
+        lines = run_lines(record)
+    elif options.requirements:
+        record = requirement_records(plan, inputs)
+        lines = requirement_lines(record)
     else:
-        print(printable(table(plan, inputs)))
-    return OK if plan.cases else NOTHING_EXECUTED
+        record = plan_record(plan, inputs, known)
+        lines = [] if options.json else [*case_lines(plan), *summary_lines(plan, inputs, record)]
+    if options.json:
+        print(json.dumps(record, indent=2, default=str))
+    else:
+        print(printable("\n".join(lines)))
+    return OK if plan.cases or options.runs else NOTHING_EXECUTED
 
 
-def plan_record(plan: Plan, inputs: Inputs) -> dict[str, Any]:
+def plan_record(plan: Plan, inputs: Inputs, known: Timings) -> dict[str, Any]:
     """The plan as JSON-able data, keys in a fixed order."""
+    estimate = inputs.estimate(plan, known)
     return {
         "backend": plan.backend,
         "profile": str(plan.profile_path),
@@ -48,8 +75,26 @@ def plan_record(plan: Plan, inputs: Inputs) -> dict[str, Any]:
         "claims_not_installed": list(plan.claims_not_installed),
         "suites_without_model": list(plan.suites_without_model),
         "expired_quirks": list(plan.expired_quirks),
+        "estimate": estimate.record(),
+        "suites": [
+            {
+                "suite": suite,
+                "cases": len(cases),
+                "to_run": sum(case.verdict is None for case in cases),
+                "estimate": estimate.of(suite).record(),
+            }
+            for suite, cases in _by_suite(plan).items()
+        ],
+        "runs": run_records(inputs, known),
         "cases": [case_record(case) for case in plan.cases],
     }
+
+
+def _by_suite(plan: Plan) -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for case in plan.cases:
+        found.setdefault(case.suite, []).append(case)
+    return found
 
 
 def case_record(case: Case) -> dict[str, Any]:
@@ -86,8 +131,8 @@ def case_record(case: Case) -> dict[str, Any]:
     }
 
 
-def table(plan: Plan, inputs: Inputs) -> str:
-    """The plan as plain text, grouped by target, one line a case."""
+def case_lines(plan: Plan) -> list[str]:
+    """The cases as plain text, grouped by target, one line a case."""
     lines = []
     for target, group in groupby(plan.cases, key=lambda case: case.target.id):
         cases = list(group)
@@ -98,23 +143,44 @@ def table(plan: Plan, inputs: Inputs) -> str:
             name = f"{case.suite}.{case.test}[{case.model.name}]"
             lines.append(f"  {name:{width}}  {case.requirement_id}{_notes(case)}")
         lines.append("")
+    return lines
+
+
+def summary_lines(plan: Plan, inputs: Inputs, record: dict[str, Any]) -> list[str]:
+    """What a reader of the cases wants to know besides: how many, how long, what is not planned and why."""
+    lines = []
     if not plan.cases:
-        lines.append("The selection leaves no case.")
+        lines += ["The selection leaves no case:", *(f"  {reason}" for reason in reasons(plan, inputs))]
+    elif len(record["suites"]) > 1:
+        width = max(len(each["suite"]) for each in record["suites"])
+        lines.append(f"{'suite':{width}}  cases  to run  estimate")
+        lines += [
+            f"{each['suite']:{width}}  {each['cases']:5}  {each['to_run']:6}  {in_brief(each['estimate'])}"
+            for each in record["suites"]
+        ]
+        lines.append("")
     outcomes = Counter("to run" if case.verdict is None else str(case.verdict) for case in plan.cases)
     summary = ", ".join(f"{count} {name}" for name, count in outcomes.items())
     lines.append(f"{plan.backend}: {_count(len(plan.cases), 'case')}" + (f" ({summary})" if summary else ""))
-    reasons = dict.fromkeys(f"{case.verdict}: {case.reason}" for case in plan.cases if case.verdict is not None)
-    lines += [f"  {reason}" for reason in reasons]
+    if plan.cases:
+        lines[-1] += f"; estimate: {in_words(record['estimate'])}"
+    device = inputs.facts.get("device", {})
+    if any(case.verdict is None for case in plan.cases) and device.get("available") is None:
+        lines.append(f"whether there is a device of the type {plan.device} is found out when a run starts")
+    said = dict.fromkeys(f"{case.verdict}: {case.reason}" for case in plan.cases if case.verdict is not None)
+    lines += [f"  {reason}" for reason in said]
     if plan.claims_not_installed:
         lines.append(f"claimed, but not installed here: {', '.join(plan.claims_not_installed)}")
-    if plan.suites_without_model:
+    if plan.suites_without_model and plan.cases:
         lines.append(f"not planned, because no selected model plays the role: {', '.join(plan.suites_without_model)}")
     for each in inputs.profile.disclaimed:
         name = "/".join(part for part in (each.engine, each.attention, each.dtype) if part)
         lines.append(f"disclaimed: {name}: {each.what}: {each.reason}")
     if plan.expired_quirks:
         lines.append(f"expired on {inputs.selection.as_of}, not applied: {', '.join(plan.expired_quirks)}")
-    return "\n".join(lines)
+    if inputs.selection == Selection(run=inputs.selection.run, as_of=inputs.selection.as_of):
+        lines += ["", *run_lines(record["runs"])]
+    return lines
 
 
 def _notes(case: Case) -> str:

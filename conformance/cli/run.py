@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.cli import INTERNAL_ERROR, NOTHING_EXECUTED, USAGE, say
 from conformance.cli.arguments import add_backend, add_report, add_selection, read_inputs
-from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS
-from conformance.names import UsageError
+from conformance.cli.nothing_selected import reasons
+from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS, NEVER, Deadline
+from conformance.names import UsageError, printable
 from conformance.results.flavour import known_flavour
 from conformance.results.silence import fall_silent
 
@@ -34,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=CASE_SECONDS,
         help=f"how long one case may take before its worker is killed (default: {CASE_SECONDS:g})",
     )
+    parser.add_argument(
+        "--budget",
+        metavar="MINUTES",
+        type=_minutes,
+        help="start no further case after this long (default: the named run's budget, or none)",
+    )
     add_report(parser)
 
 
@@ -42,14 +50,16 @@ def main(options: argparse.Namespace) -> int:
     inputs = read_inputs(options)
     plan = inputs.plan()
     if not plan.cases:
-        for name in plan.suites_without_model:
-            say(f"no model plays the role of the suite {name}")
         say("the selection leaves no case; `list` shows what there is")
+        for reason in reasons(plan, inputs):
+            say(printable(reason))
         return NOTHING_EXECUTED
     check_folders(plan)
     junit = known_flavour(options.junit)
     baseline = _baseline(options, inputs.profile.name)
     # Only now what needs numpy: a mistyped name is answered at once.
+    from conformance import timings
+    from conformance.cache import cache_folder
     from conformance.cli.explain import reproduction
     from conformance.execution.interrupts import Interrupts
     from conformance.execution.run import RunRequest, run
@@ -57,6 +67,9 @@ def main(options: argparse.Namespace) -> int:
     from conformance.results.document import final_exit_code
     from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, claimed
 
+    minutes = plan.budget_minutes if options.budget is None else options.budget
+    folder = cache_folder()
+    known = timings.load(folder)
     request = RunRequest(
         plan=inputs.plan,
         facts=inputs.facts,
@@ -69,13 +82,18 @@ def main(options: argparse.Namespace) -> int:
         case_seconds=options.deadline,
         junit=junit,
         baseline=baseline,
+        estimate=lambda plan, facts: inputs.estimate(plan, known, facts),
+        budget=NEVER if minutes is None else Deadline.after(60 * minutes),
     )
     stream = sys.stderr if options.json else sys.stdout
     is_claimed = False
     try:
         with Interrupts() as interrupts, claimed(options.output), Console(stream) as console:
             is_claimed = True
+            if known.fault:
+                console.note(known.fault)
             document: dict[str, Any] = run(request, console, interrupts)
+            remember(folder, document, console.note)
             console.run_finished(document, [options.output / RESULTS, options.output / JUNIT])
             if options.json:
                 _print(json.dumps(document, indent=1))
@@ -92,6 +110,17 @@ def _baseline(options: argparse.Namespace, backend: str) -> Record | None:
     from conformance.results.baseline import read_baseline
 
     return read_baseline(options.baseline, backend, options.output)
+
+
+def remember(folder: Path, document: Mapping[str, Any], note: Callable[[str], None]) -> None:
+    """Keep how long the parts of a run took, for later estimates; where that fails, the run is none the worse."""
+    from conformance import timings
+
+    if timings.timings_of(document):
+        try:
+            timings.save(folder, timings.load(folder).with_run(document))
+        except OSError as error:
+            note(f"how long the suites took could not be kept in {folder}: {error.strerror}")
 
 
 def check_folders(plan: Plan) -> None:
@@ -125,11 +154,15 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-def _positive(text: str) -> float:
+def _positive(text: str, unit: str = "seconds") -> float:
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return seconds
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of {unit} above 0")
+    return number
+
+
+def _minutes(text: str) -> float:
+    return _positive(text, "minutes")

@@ -42,3 +42,6 @@ class Deadline:
 
     def __str__(self) -> str:
         return "ever" if math.isinf(self.seconds) else f"{self.seconds:g} s"
+
+
+NEVER = Deadline.never()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance import checkpoint
+from conformance.duration import clock
+from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
     DeadlineExceeded,
     EnvironmentLacking,
@@ -60,6 +62,12 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return Outcome(Verdict.ERROR, first, text)
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Outcome(Verdict.ERROR, f"{type(error).__name__}: {first}", trace)
+
+
+def out_of_time(budget: Deadline) -> Outcome:
+    """The outcome of a case that a run's budget left no time to start."""
+    spent = f"the budget of {clock(budget.seconds)} was spent before the case could start"
+    return Outcome(Verdict.NOT_RUN, f"{spent}; --budget MINUTES gives more")
 
 
 class Recorder(unittest.TestResult):

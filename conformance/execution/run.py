@@ -13,13 +13,14 @@ from typing import Any, Protocol
 
 from conformance import __version__
 from conformance.codec import ProtocolError
+from conformance.estimate import Estimate, beyond_budget
 from conformance.execution.coverage import not_covered
-from conformance.execution.deadline import Deadline
+from conformance.execution.deadline import NEVER, Deadline
 from conformance.execution.errors import ExecutionError
 from conformance.execution.group import Group, groups
 from conformance.execution.interrupts import Interrupts
 from conformance.execution.lock import device_lock
-from conformance.execution.outcome import Outcome, outcome_of
+from conformance.execution.outcome import Outcome, out_of_time, outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.remote import ask_facts
@@ -78,8 +79,10 @@ class RunRequest:
     reproduce: Callable[[Case], str]
     load_seconds: float
     case_seconds: float
+    estimate: Callable[[Plan, Mapping[str, Any]], Estimate]  # of what the plan runs, on the machine of these facts
     junit: str = DEFAULT_FLAVOUR
     baseline: Record | None = None
+    budget: Deadline = NEVER  # after it no further case is started
 
 
 @dataclass
@@ -115,6 +118,8 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
         if request.baseline is not None:
             for sentence in differences(request.baseline, plan.hash, header.planned):
                 listener.note(sentence)
+        if warning := beyond_budget(request.estimate(plan, facts), request.budget.seconds):
+            listener.note(warning)
         references = References(pools, str(facts.get("isa", "")), request.load_seconds, listener.note)
         if not tally.interrupted:
             try:
@@ -196,6 +201,8 @@ def _run_group(
             for case in group.cases:
                 if session.given_up:  # never launched, so the journal must not say so
                     result = _result(request, case, session.given_up_because)
+                elif request.budget.has_passed:
+                    result = _result(request, case, out_of_time(request.budget))
                 else:
                     journal.started(case.id)
                     listener.case_started(case.id)
@@ -300,6 +307,8 @@ def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHea
         version=__version__,
         started=_now(),
         facts=facts,
+        budget_minutes=None if request.budget == NEVER else round(request.budget.seconds / 60, 6),
+        estimate=request.estimate(plan, facts).record(),
     )
 
 

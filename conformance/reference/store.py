@@ -12,7 +12,6 @@ import functools
 import hashlib
 import inspect
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance import checkpoint, codec
+from conformance.cache import cache_folder
 from conformance.facts import installed_version
 from conformance.reference.compute import values_of
 from conformance.runner import Observation
@@ -130,10 +130,7 @@ def shipped(model_folder: Path, identity: Identity) -> PartSet:
 
 def cached(identity: Identity) -> PartSet:
     """The set in the content-addressed store: CONFORMANCE_CACHE, or the user's cache folder."""
-    import platformdirs
-
-    root = os.environ.get("CONFORMANCE_CACHE") or platformdirs.user_cache_dir("conformance", appauthor=False)
-    return PartSet(Path(root) / "references" / identity.key, identity)
+    return PartSet(cache_folder() / "references" / identity.key, identity)
 
 
 def _serialise(observations: Part) -> bytes:

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from conformance.duration import clock, in_words
 from conformance.results.comparison import Change, Comparison
 from conformance.results.document import BASELINE_MEANINGS, EXIT_MEANINGS, count_verdicts, final_exit_code
 from conformance.results.explanation import describe, explain
@@ -63,6 +64,7 @@ class Console:
             self._screen.width = _WIDE
         self._live: Live | None = None
         self._planned = self._done = self._failures = 0
+        self._known: set[tuple[Verdict, str]] = set()  # why cases did not run, as far as it was said
 
     def __enter__(self) -> Console:
         return self
@@ -75,6 +77,7 @@ class Console:
     def run_started(self, header: RunHeader) -> None:
         """Say what is about to be run, on what."""
         self._begin(header.version, header.backend, len(header.planned), header.facts)
+        self._line(f"estimate: {in_words(header.estimate)}{_budget(header.budget_minutes)}")
         if self._terminal:
             self._live = Live(
                 console=self._screen,
@@ -112,7 +115,7 @@ class Console:
         self._progress(case_id)
 
     def case_finished(self, result: CaseResult) -> None:
-        """Count a verdict. What was executed and did not pass is shown in full, the rest that did not in one line."""
+        """Count a verdict. What was executed and did not pass is shown in full; why cases did not run, once."""
         self._done += 1
         self._failures += result.verdict.is_failure
         if result.verdict is not Verdict.PASS:
@@ -120,7 +123,8 @@ class Console:
             if result.verdict.is_executed:
                 self._line(headline, _colour(result.verdict))
                 self._block(explain(result.to_json()))
-            else:
+            elif (result.verdict, result.reason) not in self._known:  # the others are counted, here and at the end
+                self._known.add((result.verdict, result.reason))
                 self._line(f"{headline}: {result.reason}".rstrip(": "), _colour(result.verdict))
         self._progress("")
 
@@ -236,6 +240,10 @@ def _before(change: Change) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _budget(minutes: float | None) -> str:
+    return "" if minutes is None else f"; budget: {clock(60 * minutes)}"
 
 
 def _verdicts(counts: Mapping[str, int]) -> str:

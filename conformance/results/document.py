@@ -120,6 +120,8 @@ def build_document(
             "exit_code": exit_code(ordered, interrupted=interrupted),
             "interrupted": interrupted,
             "planned": len(header.planned),
+            "budget_minutes": header.budget_minutes,
+            "estimate": dict(header.estimate),
             "counters": dataclasses.asdict(counters or Counters()),
         },
         "facts": to_plain(header.facts),

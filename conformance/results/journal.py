@@ -20,6 +20,8 @@ from typing import Any
 from conformance.results.output import JOURNAL, OutputError, make_folder, remove_former_run
 from conformance.results.record import CaseResult, RecordError, to_plain
 
+NO_ESTIMATE = {"duration_s": 0.0, "learnt_s": 0.0, "cases_without": 0}
+
 
 class JournalError(ValueError):
     """A journal is damaged in a way that a killed run cannot explain; the message names the file and the line."""
@@ -38,6 +40,8 @@ class RunHeader:
     version: str  # of conformance
     started: str  # ISO 8601, UTC
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    budget_minutes: float | None = None  # after which no further case is started
+    estimate: Mapping[str, Any] = dataclasses.field(default_factory=lambda: dict(NO_ESTIMATE))
 
     def to_json(self) -> dict[str, Any]:
         """A mapping of JSON types only."""
@@ -56,8 +60,10 @@ class RunHeader:
                 values[name] = value
             elif kind == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(v, str) for v in value):
                 values[name] = tuple(value)
-            elif name == "facts" and isinstance(value, Mapping):
+            elif name in ("facts", "estimate") and isinstance(value, Mapping):
                 values[name] = dict(value)
+            elif name == "budget_minutes" and (value is None or isinstance(value, (int, float))):
+                values[name] = value
             else:
                 raise RecordError(f"the run's header: {name} is {value!r}, which is no {kind}")
         return RunHeader(**values)

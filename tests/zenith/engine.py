@@ -120,6 +120,11 @@ def _hang(_: Any) -> Any:
         time.sleep(0.05)
 
 
+def _dawdle(found: Any) -> Any:
+    time.sleep(6.2)
+    return found
+
+
 def _tell_secrets(_: Any) -> Any:
     raise ValueError(
         f"cannot log in with {os.environ['ZENITH_TOKEN']} from {os.environ['HOME']}/private/keys/of/zenith"
@@ -143,6 +148,7 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "segfault": lambda _: ctypes.string_at(0),
     "segfault_once": _crash_once,
     "hang": _hang,
+    "dawdle": _dawdle,
     "tell_secrets": _tell_secrets,
     "nan": lambda found: replace(found, values=np.full_like(found.values, np.nan)),
     "off_by_a_third": lambda found: replace(found, values=found.values * 1.3),
