@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": "print everything about one case",
     "validate": "check profiles",
     "report": "tell a finished run again, and write its junit.xml again",
+    "doctor": "look in seconds for what would spoil a run of hours",
 }
 
 EXAMPLES = """examples:
@@ -27,6 +28,7 @@ EXAMPLES = """examples:
   python -m conformance explain --backend cpu 'rerank.*sdpa/bfloat16*'
   python -m conformance validate --profile my/profile.toml
   python -m conformance report out --baseline last/results.json
+  python -m conformance doctor --backend xpu
 
 exit codes: 0 all that was selected passed or is rightly skipped; 1 failures; 2 interrupted; 3 internal error;
 4 usage; 5 nothing executed; 6 incomplete (something selected could not run)

@@ -70,6 +70,22 @@ class Disclaimer:
 
 
 @dataclass(frozen=True)
+class Driver:
+    """Where the device's driver shows without torch; `doctor` alone looks at it.
+
+    `nodes` are patterns of files, each of which must exist and may be opened; `masks` are environment variables that
+    choose among devices; `builds` are attributes of torch.version, one of which a build for the device has; `missing`
+    says what to do without a driver; `shows` is a command that shows what the driver sees.
+    """
+
+    nodes: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
+    builds: tuple[str, ...] = ()
+    missing: str = ""
+    shows: str = ""
+
+
+@dataclass(frozen=True)
 class NamedRun:
     """A named selection with a time budget. `suites` may be ("*",), all of them."""
 
@@ -95,6 +111,7 @@ class Profile:
     runs: Mapping[str, NamedRun]
     estimates: Mapping[str, Mapping[str, float]]  # tier -> suite -> seconds for one model on one target
     quirks: tuple[Quirk, ...]
+    driver: Driver
     path: Path
     text: str
 
@@ -177,6 +194,7 @@ def _build(document: Mapping[str, Any], path: Path, text: str, faults: list[str]
         },
         estimates=document.get("estimates", {}),
         quirks=tuple(quirk for quirk in quirks if quirk is not None),
+        driver=_driver(document.get("driver", {})),
         path=path,
         text=text,
     )
@@ -186,6 +204,11 @@ def _engine(name: str, entry: Mapping[str, Any]) -> EngineClaims:
     attention = {claim: _claim(name, claim, each) for claim, each in entry["attention"].items()}
     rest = {key: value for key, value in entry.items() if key != "attention"}
     return EngineClaims(name, attention, **rest)
+
+
+def _driver(entry: Mapping[str, Any]) -> Driver:
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return Driver(**given)
 
 
 def _claim(engine: str, name: str, entry: Mapping[str, Any]) -> Claim:
