@@ -10,7 +10,15 @@ import numpy as np
 
 from conformance.doctor.asking import NoAnswer
 from conformance.doctor.finding import Finding, ok, problem
-from conformance.doctor.rounding import Array, Rounding, attention_bound, attention_right, product_bound, rounding
+from conformance.doctor.rounding import (
+    Array,
+    Rounding,
+    attention_bound,
+    attention_right,
+    product,
+    product_bound,
+    rounding,
+)
 from conformance.results.printable import one_line
 
 Ask = Callable[..., Mapping[str, Any] | NoAnswer]
@@ -74,7 +82,7 @@ def _products(ask: Ask, kind: str, dtype: str, allowed: Rounding) -> Iterator[Co
         right = exact_inputs(random, (inner, columns), dtype)
         answer = ask("matmul", kind, dtype, left, right)
         a, b = left.astype(np.float64), right.astype(np.float64)
-        yield _compared(f"{rows}x{inner} by {inner}x{columns}", answer, a @ b, product_bound(a, b, allowed))
+        yield _compared(f"{rows}x{inner} by {inner}x{columns}", answer, product(a, b), product_bound(a, b, allowed))
 
 
 def _attentions(

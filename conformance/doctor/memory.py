@@ -57,7 +57,7 @@ def largest(cases: tuple[Case, ...], dtype: str | None = None) -> tuple[int, str
 def check_device(kind: str, free: int | None, total: int, need: tuple[int, str]) -> Iterator[Finding]:
     """Free device memory against the need, and whether others use much of it. `free` is None where nobody says."""
     size, whose = need
-    about = f"{gib(size)} for {whose}"
+    about = f"{gib(size)} for {whose}" if whose else "unknown: no model can be read"
     if size > total:
         advice = "choose smaller models or 16 bit (--model, --dtype), or a larger device"
         yield problem("memory", f"{kind}: {gib(total)} in all, needed are {about}", advice)
@@ -78,9 +78,10 @@ def check_device(kind: str, free: int | None, total: int, need: tuple[int, str])
 def check_host(free: int | None, need: tuple[int, str]) -> Finding:
     """Free host memory against the need."""
     size, whose = need
+    about = f"{gib(size)} for {whose}" if whose else "unknown: no model can be read"
     if free is None:
-        return warning("memory", "host: what is free cannot be read here", f"see that {gib(size)} are, for {whose}")
-    text = f"host: {gib(free)} are free, needed are {gib(size)} for {whose}"
+        return warning("memory", "host: what is free cannot be read here", f"see that it is enough; needed are {about}")
+    text = f"host: {gib(free)} are free, needed are {about}"
     if size > free:
         return problem("memory", text, "free memory on the host, raise the container's limit, or choose smaller models")
     return ok("memory", text, free_bytes=free, needed_bytes=size)

@@ -55,6 +55,12 @@ def rounding(dtype: str, claims: Collection[str]) -> Rounding:
     return Rounding(0.0, sums, UNIT[dtype], SMALLEST[dtype])
 
 
+def product(left: Array, right: Array) -> Array:
+    """`left @ right` by plain loops: BLAS is what may be wrong, and its threads stall where others use the cores."""
+    found: Array = np.einsum("...mn,...nk->...mk", left, right)
+    return found
+
+
 def gamma(count: int, unit: float) -> float:
     """Higham's gamma; infinite where so many roundings leave no digit."""
     return count * unit / (1 - count * unit) if count * unit < 1 else float("inf")
@@ -62,20 +68,20 @@ def gamma(count: int, unit: float) -> float:
 
 def product_bound(left: Array, right: Array, allowed: Rounding) -> Array:
     """The bound of each element of `left @ right`, [m, n] and [n, k], both exact in the dtype."""
-    magnitude = np.abs(left) @ np.abs(right)
+    magnitude = product(np.abs(left), np.abs(right))
     factors = (1 + allowed.factors) ** 2 - 1
     summed = (factors + (1 + factors) * gamma(left.shape[-1], allowed.sums)) * magnitude
-    stored: Array = summed + allowed.stored * (np.abs(left @ right) + summed) + allowed.smallest
+    stored: Array = summed + allowed.stored * (np.abs(product(left, right)) + summed) + allowed.smallest
     return stored
 
 
 def attention_right(query: Array, key: Array, value: Array, visible: Array) -> tuple[Array, Array, Array]:
     """Scores, probabilities and output in fp64. [..., length, size]; `visible` is true where a query sees a key."""
-    scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+    scores = product(query, key.swapaxes(-1, -2)) / np.sqrt(query.shape[-1])
     seen = np.where(visible, scores, -np.inf)
     exponentials = np.exp(seen - seen.max(axis=-1, keepdims=True))
     probabilities = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return scores, probabilities, probabilities @ value
+    return scores, probabilities, product(probabilities, value)
 
 
 def attention_bound(query: Array, key: Array, value: Array, visible: Array, allowed: Rounding) -> Array:
@@ -89,12 +95,12 @@ def attention_bound(query: Array, key: Array, value: Array, visible: Array, allo
     size, length = query.shape[-1], key.shape[-2]
     scores, probabilities, output = attention_right(query, key, value, visible)
     factors = (1 + allowed.factors) ** 2 - 1
-    magnitude = np.abs(query) @ np.abs(key).swapaxes(-1, -2) / np.sqrt(size)
+    magnitude = product(np.abs(query), np.abs(key).swapaxes(-1, -2)) / np.sqrt(size)
     error = (factors + gamma(size + 4, allowed.sums) + 3 * allowed.stored) * magnitude
     error = error + 4 * allowed.sums * np.abs(scores) + FUNCTION_ULPS * allowed.sums
     worst = np.where(visible, error, 0.0).max(axis=-1, keepdims=True)
     relative = np.expm1(2 * worst) + gamma(2 * length, allowed.sums) + factors + allowed.stored
     absolute = allowed.smallest * np.abs(value).sum(axis=-2, keepdims=True)
-    summed = relative * (probabilities @ np.abs(value)) + absolute
+    summed = relative * product(probabilities, np.abs(value)) + absolute
     stored: Array = summed + allowed.stored * (np.abs(output) + summed) + allowed.smallest
     return stored
