@@ -323,6 +323,13 @@ class TestModels:
         assert len(list(models.check(cases))) == 2, "every fault at once"
         assert "no such folder" in next(models.check(world.plan().cases)).found
 
+    def test_head_sizes_are_the_models_and_their_towers(self, tmp_path: Path) -> None:
+        cases = self.plan(tmp_path)
+        assert models.head_sizes(cases) == [64], "no size is given"
+        described = {"head_dim": 128, "vision_config": {"embed_dim": 320, "num_heads": 4}}
+        (tmp_path / "words" / "config.json").write_text(json.dumps(described))
+        assert models.head_sizes(cases) == [80, 128]
+
     def test_references_that_must_be_computed_are_counted(self) -> None:
         model = Model("big", ("words",), "local", Path("/big"))
         found = models.References(3, (("reference of words on big", model), ("float32-ieee", model)), (), (), ())

@@ -133,8 +133,7 @@ def _on_the_device(of: Examination, asked: Questioner, answer: Mapping[str, Any]
     claims: dict[str, set[str]] = {}
     for case in of.cases:
         claims.setdefault(case.effective_target.dtype, set()).add(case.precision)
-    sizes = sorted({size for case in of.cases if (size := case.model.head_size)}) or [64]
-    yield from arithmetic.check(asked.ask, kind, claims, sizes)
+    yield from arithmetic.check(asked.ask, kind, claims, models.head_sizes(of.cases))
 
 
 def _host_memory(of: Examination, references: models.References) -> Finding:

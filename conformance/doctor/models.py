@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -52,7 +53,7 @@ def check(cases: tuple[Case, ...]) -> Iterator[Finding]:
 
 def look_up(cases: tuple[Case, ...], isa: str) -> References:
     """Find shipped and stored references as a run does; nothing is computed. Damaged models are left out."""
-    from conformance.execution.group import parameters
+    from conformance.execution.group import claimed_precision, parameters
     from conformance.inventory import resolve
     from conformance.reference import compute, store
 
@@ -80,10 +81,11 @@ def look_up(cases: tuple[Case, ...], isa: str) -> References:
         kept = [store.shipped(model.folder, identity)] if model.tier == "embedded" else []
         kept.append(store.cached(identity))
         wanted = {compute.REFERENCE: None}
-        for dtype, precision in sorted({(each.effective_target.dtype, each.precision) for each in members}):
-            if (dtype, precision) in compute.YARDSTICKS:
+        for dtype, precision in sorted({(each.effective_target.dtype, claimed_precision(each)) for each in members}):
+            try:
+                compute.variants(dtype, precision)
                 wanted[compute.part_name(dtype, precision)] = None
-            else:
+            except KeyError:
                 without[f"{dtype} with the claim {precision!r}"] = None
         try:
             lacking = [part for part in wanted if all(parts.load(part) is None for parts in kept)]
@@ -111,6 +113,17 @@ def check_references(found: References) -> Iterator[Finding]:
         yield ok("references", text, to_compute=len(names))
     elif found.sets and not (found.damaged or found.unknown):
         yield ok("references", f"all are there, for {found.sets} suites and models", to_compute=0)
+
+
+def head_sizes(cases: tuple[Case, ...]) -> list[int]:
+    """The sizes of the attention heads of the plan's models and of their vision towers; 64 where none says."""
+    sizes = set()
+    for model in {case.model.name: case.model for case in cases}.values():
+        sizes.add(model.head_size)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+            tower = checkpoint.config(model.folder)["vision_config"]
+            sizes.add(int(tower.get("embed_dim") or tower["hidden_size"]) // int(tower["num_heads"]))
+    return sorted(size for size in sizes if size) or [64]
 
 
 def _bytes(folder: Path) -> int:

@@ -11,6 +11,7 @@ from conformance import checkpoint
 from conformance.catalogue import Model
 from conformance.inventory import resolve
 from conformance.plan import Case, Plan
+from conformance.reference.compute import claimed
 from conformance.runner import LoadRequest
 from conformance.suite import ConformanceSuite
 
@@ -65,6 +66,13 @@ def groups(plan: Plan) -> list[Group]:
             ]
             found.setdefault(json.dumps(key, default=str), []).append(case)
     return [Group(tuple(cases)) for cases in found.values()]
+
+
+def claimed_precision(case: Case) -> str:
+    """The precision whose yardstick the case is judged by: the text's, and the vision tower's where there is one."""
+    if case.vision is None:
+        return case.precision
+    return claimed(case.precision, case.vision.precision[case.effective_target.dtype])
 
 
 def parameters(model: Model) -> dict[str, Any]:

@@ -18,14 +18,13 @@ from conformance.execution.errors import (
     WorkerCrashed,
     WorkerGone,
 )
-from conformance.execution.group import Group
+from conformance.execution.group import Group, claimed_precision
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.remote import RemoteRunner
 from conformance.judgement import Judgement
 from conformance.plan import Case
-from conformance.reference.compute import claimed
 from conformance.runner import Effective, Unavailable
 from conformance.suite import Answers, Ask, Bench, Underpowered
 from conformance.tokenization import Tokenizer
@@ -131,7 +130,7 @@ class Session:
         case = self.group.first
         checkpoint.check(case.model.folder)
         reference, yardstick = references.get(
-            self.suite, self.request, embedded=case.model.tier == "embedded", precision=_claimed(case)
+            self.suite, self.request, embedded=case.model.tier == "embedded", precision=claimed_precision(case)
         )
         tokenizer = Tokenizer(case.model.folder)
         known = Answers(reference.__getitem__)
@@ -210,13 +209,6 @@ class Session:
         if self._runner is None:
             raise WorkerGone("the worker is gone; a fresh one is started with the next case")
         return self._runner
-
-
-def _claimed(case: Case) -> str:
-    """The precision whose yardstick the case is judged by."""
-    if case.vision is None:
-        return case.precision
-    return claimed(case.precision, case.vision.precision[case.effective_target.dtype])
 
 
 def _vision(case: Case) -> VisionRequested | None:
