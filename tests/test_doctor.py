@@ -127,7 +127,7 @@ def test_a_driver_that_hangs_is_a_finding(site: Path, tmp_path: Path, monkeypatc
     engines = {"transformers": "zenith.engine:ZenithRunner"}
     found = list(examine(Examination(plan, profile, engines, tmp_path / "out", seconds=1.0)))
     (hung,) = [each for each in found if each.check == "device"]
-    assert hung.status is Status.PROBLEM and "there was no answer within 1 s" in hung.found
+    assert hung.status is Status.PROBLEM and "no answer in time: " in hung.found and "its deadline of 1 s" in hung.found
 
 
 def test_a_missing_weights_file_is_found(site: Path, tmp_path: Path) -> None:
@@ -195,6 +195,7 @@ def test_an_engine_that_is_not_installed_makes_the_run_incomplete(site: Path, tm
         ((), 4, "name a backend"),
         (("--backend", "zenith", "--dtype", "float8"), 4, "unknown dtype 'float8'"),
         (("--backend", "zenith", "-k", "nothing"), 5, "the selection leaves no case"),
+        (("--backend", "zenith", "--output", ""), 4, "an empty path is no folder"),
         (("--backend", "zenith", "--jsn"), 4, "did you mean '--json'?"),
     ],
 )

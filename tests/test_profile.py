@@ -179,9 +179,17 @@ def test_whatever_stands_behind_a_key_is_accepted_or_reported(changes: dict[int,
 def test_the_examples_in_the_documentation_are_right() -> None:
     text = (Path(__file__).parent.parent / "docs" / "add-a-backend.md").read_text()
     blocks = [block.partition("```")[0] for block in text.split("```toml\n")[1:]]
-    profile, disclaimed, run, quirk = blocks[:4]
-    parsed = world.profile(profile, add=disclaimed + run + quirk)
+    profile, disclaimed, run, driver, quirk = blocks[:5]
+    parsed = world.profile(profile, add=disclaimed + run + driver + quirk)
+    assert parsed.driver.nodes == ("/dev/acme[0-9]*",) and parsed.driver.shows == "acme-smi"
     assert (parsed.name, len(parsed.disclaimed), list(parsed.runs), len(parsed.quirks)) == ("acme", 1, ["presubmit"], 1)
+
+
+def test_what_says_where_the_driver_shows_is_checked() -> None:
+    with pytest.raises(ProfileError) as raised:
+        world.profile(add='[driver]\nnodes = ["dev/acme"]\nmask = ["ACME"]\nshows = ""\n')
+    faults = "\n".join(raised.value.faults)
+    assert "driver.nodes[0]" in faults and "did you mean 'masks'?" in faults and "driver.shows" in faults
 
 
 def test_expiry_is_judged_on_the_given_day() -> None:

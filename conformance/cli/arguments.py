@@ -112,6 +112,13 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """--output."""
+    parser.add_argument(
+        "--output", metavar="DIR", type=_folder, default=Path("out"), help="where the results go (default: out)"
+    )
+
+
 def read_inputs(options: argparse.Namespace) -> Inputs:
     """Load and check everything that a plan needs. Raises UsageError with every fault."""
     from conformance.catalogue import load_catalogue
@@ -209,6 +216,12 @@ def _read_facts(path: Path) -> dict[str, Any]:
     from conformance.facts import read_facts
 
     return read_facts(path)
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path is no folder")
+    return Path(text)
 
 
 def _date(text: str) -> datetime.date:

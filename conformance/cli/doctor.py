@@ -6,19 +6,16 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 
 from conformance.cli import NOTHING_EXECUTED, say
-from conformance.cli.arguments import add_backend, add_selection, read_inputs
+from conformance.cli.arguments import add_backend, add_output, add_selection, read_inputs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_backend(parser)
     add_selection(parser)
-    parser.add_argument(
-        "--output", metavar="DIR", type=Path, default=Path("out"), help="where the run would write (default: out)"
-    )
+    add_output(parser)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON instead of lines")
 
 

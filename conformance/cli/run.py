@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.cli import INTERNAL_ERROR, NOTHING_EXECUTED, USAGE, say
-from conformance.cli.arguments import add_backend, add_report, add_selection, read_inputs
+from conformance.cli.arguments import add_backend, add_output, add_report, add_selection, read_inputs
 from conformance.cli.nothing_selected import reasons
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS, NEVER, Deadline
 from conformance.names import UsageError, printable
@@ -26,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_backend(parser)
     add_selection(parser)
-    parser.add_argument(
-        "--output", metavar="DIR", type=_folder, default=Path("out"), help="where the results go (default: out)"
-    )
+    add_output(parser)
     parser.add_argument(
         "--deadline",
         metavar="SECONDS",
@@ -146,12 +144,6 @@ def _print(text: str) -> None:
     except OSError as error:
         fall_silent(sys.stdout)
         say(f"standard output cannot be written: {error.strerror}")
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("an empty path is no folder")
-    return Path(text)
 
 
 def _positive(text: str, unit: str = "seconds") -> float:

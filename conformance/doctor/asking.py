@@ -60,7 +60,7 @@ class Questioner:
             return NoAnswer(f"{error.type_name}: {error.message}", raised=True)
         except DeadlineExceeded as error:
             self._end()
-            return NoAnswer(f"there was no answer within {self._seconds:g} s; {error}")
+            return NoAnswer(f"no answer in time: {error}")
         except (ExecutionError, ProtocolError) as error:
             self._end()
             return NoAnswer(str(error))
