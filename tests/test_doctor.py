@@ -15,6 +15,7 @@ import zenith_site
 
 from conformance.doctor.examination import Examination, examine
 from conformance.doctor.finding import Finding, Status
+from conformance.estimate import Estimate
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_the_document_has_the_documented_keys(site: Path, tmp_path: Path) -> Non
     checks = {each["check"] for each in found["findings"]}
     assert checks == {
         "device", "memory", "matmul", "attention", "models", "references", "disk", "versions", "engines", "environment",
-        "other runs",
+        "other runs", "time",
     }  # fmt: skip
 
 
@@ -125,7 +126,7 @@ def test_a_driver_that_hangs_is_a_finding(site: Path, tmp_path: Path, monkeypatc
     profile = world.profile(world.TOP_LINES.replace('device = "toy"', 'device = "zenith"'))
     plan = world.plan(profile, engines=("transformers",))
     engines = {"transformers": "zenith.engine:ZenithRunner"}
-    found = list(examine(Examination(plan, profile, engines, tmp_path / "out", seconds=1.0)))
+    found = list(examine(Examination(plan, profile, engines, tmp_path / "out", lambda name: Estimate(), seconds=1.0)))
     (hung,) = [each for each in found if each.check == "device"]
     assert hung.status is Status.PROBLEM and "no answer in time: " in hung.found and "its deadline of 1 s" in hung.found
 
@@ -206,7 +207,7 @@ def test_what_cannot_be_examined_is_said(site: Path, arguments: tuple[str, ...],
 
 def test_findings_are_shown_as_they_come(site: Path, tmp_path: Path) -> None:
     plan = world.plan(engines=("vllm",), facts={"engines": []})
-    found = examine(Examination(plan, world.profile(), {}, tmp_path / "out"))
+    found = examine(Examination(plan, world.profile(), {}, tmp_path / "out", lambda name: Estimate()))
     first = next(found)
     assert isinstance(first, Finding) and "temporary files" in first.found
     found.close()

@@ -17,8 +17,9 @@ import zenith_site
 from safetensors.numpy import save_file
 
 from conformance.catalogue import Catalogue, Model
-from conformance.doctor import disk, environment, lock, memory, models
+from conformance.doctor import disk, duration, environment, lock, memory, models
 from conformance.doctor.finding import Finding, Status, exit_code, problem
+from conformance.estimate import Estimate, Part
 from conformance.execution.deadline import Deadline
 from conformance.execution.lock import device_lock
 
@@ -259,6 +260,22 @@ class TestModels:
         found = list(models.check_references(models.References(1, (), ("huge",), ("x: sha256",), ("float32 'tf32'",))))
         assert [each.status for each in found] == [Status.PROBLEM, Status.PROBLEM, Status.OK]
         assert "huge" in found[2].found
+
+
+class TestTime:
+    def of(self, seconds: float | None) -> Estimate:
+        return Estimate((Part("words", "t", "m", 3, seconds), Part("pairs", "t", "m", 2, 60.0, is_learnt=True)))
+
+    def test_the_estimate_is_told_with_its_source(self) -> None:
+        found = duration.check(self.of(120.0), None)
+        assert found.status is Status.OK and "3 min (1 min of it learnt" in found.found
+        assert found.figures == {"estimated_s": 180.0, "learnt_s": 60.0}
+        assert "3 cases have no estimate" in duration.check(self.of(None), 5).found
+
+    def test_a_run_that_exceeds_its_budget_is_a_warning_that_says_what_to_drop(self) -> None:
+        found = duration.check(self.of(120.0), 2)
+        assert found.status is Status.WARNING and "exceeds the budget of 2 min" in found.found
+        assert "--suite pairs" in found.advice and "--budget 3" in found.advice
 
 
 def test_a_device_that_another_run_holds_is_a_warning(tmp_path: Path) -> None:

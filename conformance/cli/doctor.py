@@ -6,9 +6,15 @@ import argparse
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from conformance.cli import NOTHING_EXECUTED, say
 from conformance.cli.arguments import add_backend, add_output, add_selection, read_inputs
+from conformance.cli.nothing_selected import reasons
+from conformance.names import printable
+
+if TYPE_CHECKING:
+    from conformance.estimate import Estimate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,17 +32,29 @@ def main(options: argparse.Namespace) -> int:
     plan = inputs.plan()
     if not plan.cases:
         say("the selection leaves no case; `list` shows what there is")
+        for reason in reasons(plan, inputs):
+            say(printable(reason))
         return NOTHING_EXECUTED
     # Only now what needs numpy: a mistyped name is answered at once.
+    from conformance import timings
+    from conformance.cache import cache_folder
     from conformance.doctor.examination import Examination, examine
     from conformance.doctor.finding import exit_code
     from conformance.doctor.report import Lines, document
+
+    known = timings.load(cache_folder())
+    if known.fault:
+        say(printable(known.fault))
+
+    def estimate(device: str | None) -> Estimate:
+        name = {} if device is None else {"name": device}
+        return inputs.estimate(plan, known, {**inputs.facts, "device": {**inputs.facts["device"], **name}})
 
     findings = []
     lines = None if options.json else Lines(sys.stdout)
     if lines:
         lines.started(plan)
-    for finding in examine(Examination(plan, inputs.profile, inputs.engines, options.output)):
+    for finding in examine(Examination(plan, inputs.profile, inputs.engines, options.output, estimate)):
         findings.append(finding)
         if lines:
             lines.found(finding)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conformance.doctor import arithmetic, device, disk, environment, lock, memory, models, versions
+from conformance.doctor import arithmetic, device, disk, duration, environment, lock, memory, models, versions
 from conformance.doctor.asking import NoAnswer, Questioner
 from conformance.doctor.finding import Finding, Status, ok, problem
+from conformance.estimate import Estimate
 from conformance.execution.pools import Pools
 from conformance.plan import Case, Plan
 from conformance.profile import Profile
@@ -25,12 +26,16 @@ ANSWER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Examination:
-    """What is examined: the plan of a run, and where it would write. `engines` maps names to "module:Class"."""
+    """What is examined: the plan of a run, and where it would write. `engines` maps names to "module:Class".
+
+    `estimate` says how long the plan takes on a device of that name, or of one that is unknown (None).
+    """
 
     plan: Plan
     profile: Profile
     engines: Mapping[str, str]
     output: Path
+    estimate: Callable[[str | None], Estimate]
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     seconds: float = ANSWER_SECONDS
     probe: str = PROBE
@@ -59,18 +64,19 @@ def examine(of: Examination) -> Iterator[Finding]:
         yield from disk.check_output(of.output)
         yield from models.check(of.cases)
         yield from _not_run(of.plan)
-        isa = ""
+        isa, name = "", None
         if workers is not None and of.cases:
             yield from workers.check_engines()
             asked = workers.any_worker()
             answer = asked.ask("device", of.plan.device)
             yield from device.check(of.plan.device, answer, of.profile.driver, device.System(of.environment))
             if device.usable(answer):
-                isa = str(answer["isa"])
+                isa, name = str(answer["isa"]), answer.get("name")
                 yield from _on_the_device(of, asked, answer)
         references = models.look_up(of.cases, isa)
         yield from models.check_references(references)
         yield _host_memory(of, references)
+        yield duration.check(of.estimate(name), of.plan.budget_minutes)
         for place in disk.places(of.output, len(of.cases), len(references.to_compute)):
             yield disk.check(place)
     if of.plan.device != "cpu" and of.cases:
