@@ -244,8 +244,8 @@ VIDEOS: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
     ((_video(2),), (0, 0)),
     ((_video(3),), (3, 2)),
     ((_video(5, 1, 2),), (0, 6)),
-    ((_video(7),), (10, 0)),
-    ((_video(8, 2, 2, (30, 44)),), (0, 0)),
+    ((_video(7, sides=(113, 137)),), (10, 0)),
+    ((_video(8, 2, 2, (56, 75)),), (0, 0)),
     ((_video(3, 2, 2, (30, 44)),), (1, 1)),
     ((_video(24),), (0, 4)),
     ((_video(91, sides=(129, 137)),), (0, 0)),
@@ -253,7 +253,11 @@ VIDEOS: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
     ((Shape(2, 2), _video(3)), (0, 0, 0)),
     ((_video(4, 1, 2), Shape(3, 2)), (2, 5, 2)),
 )
-"""Videos with even and odd numbers of frames, one over 1,100 tokens, and videos together and beside images."""
+"""Videos with even and odd numbers of frames, one over 1,100 tokens, and videos together and beside images.
+
+Two have more temporal patches than rows and columns of merged patches, 24 and 91 frames: only there it shows whether
+the positions of the text behind a video count its time, as Qwen2-VL's own code has it.
+"""
 
 
 Order = tuple[int, ...]
@@ -265,7 +269,7 @@ REORDERED_IMAGES: tuple[tuple[tuple[Shape, ...], tuple[int, ...], Order], ...] =
 )
 REORDERED_FRAMES: tuple[tuple[tuple[Shape, ...], tuple[int, ...], Order], ...] = (
     ((_video(4),), (0, 0), (1, 0, 3, 2)),
-    ((_video(7, 1, 2),), (0, 3), (6, 5, 4, 3, 2, 1, 0)),
+    ((_video(7, 1, 2, (63, 75)),), (0, 3), (6, 5, 4, 3, 2, 1, 0)),
 )
 """Each comes twice, as it is and in this order. The first video has its frames swapped within each temporal patch."""
 
@@ -275,8 +279,8 @@ ENDED: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
     ((Shape(3, 4),), (0, 9)),
     ((Shape(2, 3), Shape(3, 2)), (0, 0, 0)),
     ((Shape(2, 2), Shape(3, 3), Shape(1, 2)), (2, 2, 2, 2)),
-    ((_video(6),), (0, 0)),
-    ((_video(5, 2, 2, (30, 44)),), (0, 2)),
+    ((_video(6, sides=(75, 97)),), (0, 0)),
+    ((_video(5, 2, 2, (40, 56)),), (0, 2)),
     ((Shape(2, 2), _video(3, 1, 2)), (1, 0, 0)),
 )
 
