@@ -9,10 +9,13 @@ import math
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForSequenceClassification,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3ForSequenceClassification,
@@ -26,6 +29,8 @@ from suites.inputs import classification
 
 INITIAL_STD = 0.05
 ROPE_THETA = 10000.0
+MROPE_SECTION = [8, 12, 12]
+"""Pairs of a head's dimensions that turn with time, row and column: 32 for a head of 64."""
 
 
 def _decoder(
@@ -69,6 +74,34 @@ def _encoder(vocabulary: int, **extra: Any) -> XLMRobertaConfig:
     )
 
 
+def _qwen2vl(tokenizer: Tokenizer, text: dict[str, Any]) -> Qwen2VLForConditionalGeneration:
+    """Two vision heads of 80, as the real ones have."""
+    text["rope_parameters"]["mrope_section"] = MROPE_SECTION
+    vision = {
+        "depth": 3,
+        "embed_dim": 160,
+        "hidden_size": text["hidden_size"],
+        "mlp_ratio": 2,
+        "num_heads": 2,
+        "initializer_range": INITIAL_STD,
+    }
+    tokens = {
+        f"{kind}_token_id": tokenizer.token_to_id(token)
+        for kind, token in (
+            ("vision_start", "<|vision_start|>"),
+            ("vision_end", "<|vision_end|>"),
+            ("image", "<|image_pad|>"),
+            ("video", "<|video_pad|>"),
+        )
+    }
+    text["tie_word_embeddings"] = True
+    config = Qwen2VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **tokens)
+    for key in ("eos_token_id", "pad_token_id"):
+        setattr(config, key, text[key])
+    config.initializer_range = INITIAL_STD
+    return Qwen2VLForConditionalGeneration(config)
+
+
 @torch.no_grad()
 def _start_positions_as_waves(model: PreTrainedModel) -> None:
     """Sine waves as the positions' first values: "the token before" is one rotation, learnt for all places alike."""
@@ -80,8 +113,11 @@ def _start_positions_as_waves(model: PreTrainedModel) -> None:
     table[1] = 0.0
 
 
-def build(name: str, vocabulary: int, pad: int, end: int) -> PreTrainedModel:
+def build(name: str, tokenizer: Tokenizer, pad: int, end: int) -> PreTrainedModel:
     """A fresh model for the checkpoint `name`."""
+    vocabulary = tokenizer.get_vocab_size()
+    if name == "multimodal-qwen2vl":
+        return _qwen2vl(tokenizer, _decoder(vocabulary, 256, 384, 4, 1536, pad, end))
     if name == "embedding-qwen3":
         # No padding id: it is the end marker, whose row would then be zero and stay so, and with it every empty text.
         shape = _decoder(vocabulary, 256, 512, 3, 1280, None, end)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from suites.inputs import classification, embedding, generation, rerank, reward
+import re
+
+from suites.inputs import classification, embedding, generation, multimodal, rerank, reward
 
 from .sampling import Sampler
 
@@ -14,12 +16,28 @@ def _suite_texts() -> list[str]:
     return texts
 
 
-def check_suite_texts(sampler: Sampler) -> None:
+def check_suite_texts(sampler: Sampler, name: str) -> None:
     """The ids of each text of the suites must be those of its words, one by one, each with its leading space.
 
     Batches are made of such ids. Raises AssertionError with the first text that is spelt otherwise.
     """
+    if name.startswith("multimodal"):
+        _check_prompts(sampler)
+        return
     for text in _suite_texts():
         first, *others = text.split(" ")
         apart = [token for word in (first, *(" " + other for other in others)) for token in sampler.spell(word)]
         assert sampler.spell(text) == apart, f"{text!r} is not spelt word by word"
+
+
+def _check_prompts(sampler: Sampler) -> None:
+    """The same for prompts with pictures, whose opening, placeholders and closing are spelt as a whole."""
+    inputs = multimodal.inputs()
+    for text in (*inputs.prompts, *inputs.ended.prompts):
+        message = text.removeprefix(multimodal.OPENING).removesuffix(multimodal.CLOSING)
+        words = re.findall(r"<[^>]+>| [^ <]+", message)
+        assert "".join((multimodal.OPENING, *words, multimodal.CLOSING)) == text
+        apart = [token for word in (multimodal.OPENING, *words, multimodal.CLOSING) for token in sampler.spell(word)]
+        assert sampler.spell(text) == apart, f"{text!r} is not spelt word by word"
+    for text in (*inputs.continuations, *inputs.ended.texts):
+        assert len(sampler.spell(text)) == text.count(" "), f"{text!r} is not one token a word"

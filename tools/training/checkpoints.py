@@ -1,4 +1,4 @@
-"""The seven checkpoints: which tokenizer, which task, which settings."""
+"""The eight checkpoints: which tokenizer, which task, which settings."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .classification import ClassificationTask
 from .embedding import EmbeddingTask
 from .generation import GenerationTask
 from .loop import Settings, train
+from .multimodal import MultimodalTask
 from .rerank import RerankTask
 from .reward import RewardTask
 from .sampling import Sampler
@@ -30,8 +31,8 @@ class Plan:
     end: str = vocabulary.END
     """The token that ends a text of this model."""
 
-    chat: bool = False
-    """Whether the tokenizer carries the chat template."""
+    chat: str | None = None
+    """The tokenizer's chat template."""
 
     seed: int = 0
     """A seed that leads to a model without faults; others may end in a worse minimum."""
@@ -44,16 +45,19 @@ class Plan:
 PLANS: dict[str, Plan] = {
     "embedding-qwen3": Plan(Settings(5300, 1e-3), end=vocabulary.END_OF_TEXT),
     "embedding-xlmr": Plan(Settings(6600, 8e-4), end="</s>"),
-    "rerank-qwen3": Plan(Settings(6800, 1.2e-3), chat=True, seed=1),
+    "rerank-qwen3": Plan(Settings(6800, 1.2e-3), chat=vocabulary.CHAT_TEMPLATE, seed=1),
     "rerank-xlmr": Plan(Settings(6000, 7e-4), end="</s>"),
     "classification-qwen2": Plan(Settings(2000, 1e-3), end=vocabulary.END_OF_TEXT),
-    "reward-qwen3": Plan(Settings(5000, 1.5e-3), chat=True),
-    "generation-qwen3": Plan(Settings(4000, 2e-3), chat=True),
+    "reward-qwen3": Plan(Settings(5000, 1.5e-3), chat=vocabulary.CHAT_TEMPLATE),
+    "generation-qwen3": Plan(Settings(4000, 2e-3), chat=vocabulary.CHAT_TEMPLATE),
+    "multimodal-qwen2vl": Plan(Settings(12000, 1.5e-3), chat=vocabulary.VISION_CHAT_TEMPLATE),
 }
 
 
 def _task(name: str, model: PreTrainedModel, sampler: Sampler) -> Task:
     kind, encoder = name.split("-")[0], name.endswith("xlmr")
+    if kind == "multimodal":
+        return MultimodalTask(model, sampler)
     if kind == "embedding":
         return EmbeddingTask(model, sampler, encoder)
     if kind == "rerank":
@@ -73,7 +77,7 @@ def make(name: str, seed: int | None, device: str, steps: int | None = None) -> 
     torch.manual_seed(plan.seed)
     tokenizer = vocabulary.build(name)
     pad = vocabulary.token_id(tokenizer, "<pad>" if plan.encoder else vocabulary.END_OF_TEXT)
-    model = architectures.build(name, tokenizer.get_vocab_size(), pad, vocabulary.token_id(tokenizer, plan.end))
+    model = architectures.build(name, tokenizer, pad, vocabulary.token_id(tokenizer, plan.end))
     model.to(device)
     task = _task(name, model, Sampler(tokenizer, pad, device))
     task.probes.to(device)
@@ -84,7 +88,7 @@ def train_one(name: str, output: Path, seed: int | None, device: str, steps: int
     """Trains `name` and writes its folder; `training.json` in it says how."""
     torch.set_float32_matmul_precision("high")
     task, plan = make(name, seed, device, steps)
-    checking.check_suite_texts(task.sampler)
+    checking.check_suite_texts(task.sampler, name)
     settings = replace(plan.settings, seconds=seconds)
     progress = train(task, settings, device, plan.seed, name)
     folder = output / name
