@@ -302,21 +302,22 @@ def some_shapes(rng: Random) -> tuple[Shape, ...]:
     """One to three images, one or two videos of up to 12 frames, or an image and a video."""
 
     def image(largest: int) -> Shape:
-        rows, columns = rng.randint(1, largest), rng.randint(2, largest)
-        return Shape(rows, columns, None, SIDES if rng.random() < 0.8 else (40, 70))
+        sides = rng.choice((SIDES, SIDES, SIDES, (40, 70), (70, 130)))
+        return Shape(rng.randint(1, largest), rng.randint(2, largest), None, sides)
 
     def video(longest: int) -> Shape:
         rows, columns = rng.choice(((1, 1), (1, 1), (1, 2), (2, 1), (2, 2)))
-        return _video(rng.randint(2, longest), rows, columns, (41, 75) if rows * columns == 1 else (30, 48))
+        sides = rng.choice((SIDES, (41, 75), (41, 75), (56, 90), (75, 137)))
+        return _video(rng.randint(2, longest), rows, columns, sides)
 
-    kind = rng.randrange(6)
+    kind = rng.randrange(8)
     if kind < 2:
         return (image(4),)
     if kind == 2:
-        return tuple(image(4) for _ in range(2))
+        return (image(4), image(4))
     if kind == 3:
-        return tuple(image(3) for _ in range(3))
-    if kind == 4:
+        return (image(3), image(3), image(3))
+    if kind < 7:
         return (video(12),)
     return rng.choice(((video(6), image(3)), (image(3), video(6)), (video(5), video(5))))
 

@@ -82,18 +82,23 @@ def draw(size: Size, cells: Tensor, sides: tuple[int, int]) -> Drawn:
         _parts(len(cells), count, drawn, sides[0], device)
         for count, drawn in zip((rows, columns), size.drawn, strict=True)
     )
-    colours = torch.tensor(list(pictures.COLOURS.values()), device=device, dtype=torch.float32)[frames]
+    colours = _constant(tuple(pictures.COLOURS.values()), device)[frames]
     colours = colours + torch.randint(-pictures.SHADE, pictures.SHADE + 1, colours.shape, device=device)
     within_down = _resizing(size.drawn[0], size.read[0], device) @ _within(down, size.drawn[0])
     within_across = _resizing(size.drawn[1], size.read[1], device) @ _within(across, size.drawn[1])
     pixels = torch.einsum("rhn,rfnmc,rwm->rfchw", within_down, colours, within_across)
     loud = pictures.NOISE * torch.rand(len(cells), 1, 1, 1, 1, device=device)
     pixels = (pixels + loud * (2 * torch.rand_like(pixels) - 1)).clamp(0, 255).round() / 255
-    mean, std = (torch.tensor(values, device=device)[:, None, None] for values in (SETTINGS.mean, SETTINGS.std))
+    mean, std = (_constant(values, device)[:, None, None] for values in (SETTINGS.mean, SETTINGS.std))
     pixels = (pixels - mean) / std
     if pixels.shape[1] % 2:
         pixels = torch.cat((pixels, pixels[:, -1:]), dim=1)
     return Drawn(_patches(pixels), _centres(size, down, across, frames.shape[1]))
+
+
+@cache
+def _constant(values: tuple[object, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device, dtype=torch.float32)
 
 
 def _parts(rows: int, count: int, total: int, least: int, device: torch.device) -> Tensor:

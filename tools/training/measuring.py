@@ -16,9 +16,11 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
+    Qwen2VLForConditionalGeneration,
 )
 
-from suites.inputs import classification, embedding, generation, rerank, reward
+from conformance.engines.vision import Vision
+from suites.inputs import classification, embedding, generation, multimodal, rerank, reward
 
 from .vocabulary import RERANK_TEMPLATE
 
@@ -57,9 +59,11 @@ class Checkpoint:
         causal = folder.name in ("rerank-qwen3", "generation-qwen3")
         loader = AutoModel if kind == "embedding" else AutoModelForSequenceClassification
         loader = AutoModelForCausalLM if causal else loader
+        loader = Qwen2VLForConditionalGeneration if kind == "multimodal" else loader
         self.name, self.kind = folder.name, kind
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model: PreTrainedModel = loader.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
+        self.vision = Vision(self.model, folder) if kind == "multimodal" else None
 
     @torch.inference_mode()
     def run(self, *text: str) -> Tensor:
@@ -140,13 +144,29 @@ def measure_classification(checkpoint: Checkpoint, inputs: classification.Classi
     return Measured(right, len(inputs.labels) - inputs.labels.count(None), tuple(faults), tuple(scores))
 
 
-def _continued(checkpoint: Checkpoint, prompt: str, expected: list[int]) -> list[float]:
+Pictures = tuple[Any, ...]
+
+
+def _encoded(checkpoint: Checkpoint, prompt: str, images: Pictures, videos: Pictures) -> dict[str, Tensor]:
+    """What the model is given: ids (1, length), and pixels where there are pictures."""
+    ids = checkpoint.tokenizer(prompt).input_ids
+    more = {}
+    if checkpoint.vision:
+        pictures = checkpoint.vision.read(images, videos)
+        ids = list(checkpoint.vision.expanded(tuple(ids), pictures))
+        more = checkpoint.vision.arguments([pictures]) | checkpoint.vision.token_types(torch.tensor([ids]))
+    return {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long), **more}
+
+
+def _continued(
+    checkpoint: Checkpoint, prompt: str, expected: list[int], images: Pictures = (), videos: Pictures = ()
+) -> list[float]:
     """Log-probabilities of the expected tokens if greedy decoding finds each of them, else those before the fault."""
-    encoded = checkpoint.tokenizer(prompt, return_tensors="pt")
+    encoded = _encoded(checkpoint, prompt, images, videos)
     made = checkpoint.model.generate(
         **encoded, max_new_tokens=len(expected), do_sample=False, output_logits=True, return_dict_in_generate=True
     )
-    new = made.sequences[0, encoded.input_ids.shape[1] :].tolist()
+    new = made.sequences[0, encoded["input_ids"].shape[1] :].tolist()
     logs = [float(step[0].float().log_softmax(0).max()) for step in made.logits]
     wrong = next((i for i, (a, b) in enumerate(zip(new, expected, strict=False)) if a != b), len(new))
     return logs[:wrong]
@@ -170,12 +190,31 @@ def measure_generation(checkpoint: Checkpoint, inputs: generation.GenerationInpu
     return Measured(right, len(known), tuple(faults), tuple(scores))
 
 
+def measure_multimodal(checkpoint: Checkpoint, inputs: multimodal.MultimodalInputs) -> Measured:
+    """Greedy decoding must read out every colour, and end where it is to read once."""
+    right, faults, scores = 0, [], []
+    ended = inputs.ended
+    cases = [
+        *zip(inputs.prompts, inputs.images, inputs.videos, inputs.continuations, strict=True),
+        *zip(ended.prompts, ended.images, ended.videos, (text + multimodal.END for text in ended.texts), strict=True),
+    ]
+    for i, (prompt, images, videos, text) in enumerate(cases):
+        expected = checkpoint.tokenizer(text).input_ids
+        logs = _continued(checkpoint, prompt, expected, images, videos)
+        scores.extend(logs)
+        right += len(logs) == len(expected)
+        if len(logs) != len(expected):
+            faults.append(f"prompt {i} at token {len(logs)} of {len(expected)}")
+    return Measured(right, len(cases), tuple(faults), tuple(scores))
+
+
 TASKS: dict[str, tuple[Any, Any]] = {
     "embedding": (embedding, measure_embedding),
     "rerank": (rerank, measure_rerank),
     "classification": (classification, measure_classification),
     "reward": (reward, measure_reward),
     "generation": (generation, measure_generation),
+    "multimodal": (multimodal, measure_multimodal),
 }
 
 

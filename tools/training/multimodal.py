@@ -18,11 +18,14 @@ from .generation import SMOOTHING
 from .sampling import Sampler
 
 COLOURS = len(pictures.COLOURS)
-ROWS = 16
+ROWS = 20
 """Scenes of one shape in a batch, at least."""
 
-TRIPS = 256
+TRIPS = 128
 """Round trips of each length, of which fresh ones are made by renaming and turning."""
+
+UNKNOWN = -100
+"""In the place of a token or colour that nothing determines."""
 
 LONG = 384
 """From this width on half of the scenes have a long video or much text."""
@@ -99,7 +102,7 @@ class MultimodalTask:
     def _sizes(self, width: int) -> list[Size]:
         """Pictures and videos that take at most `width` tokens."""
         while True:
-            if width >= LONG and self.choose.random() < 0.3:
+            if width >= LONG and self.choose.random() < 0.4:
                 sides = self.choose.choice(((41, 75), (113, 137)))
                 shapes: tuple[multimodal.Shape, ...] = (multimodal.Shape(1, 1, self.choose.randint(12, 100), sides),)
             else:
@@ -199,11 +202,12 @@ class MultimodalTask:
         known = torch.cat([column < one.answers[:, None] for one in scenes])
         places = torch.cat([column.expand(len(one.ids), -1) + one.answer - 1 for one in scenes])
         row = torch.arange(len(known), device=embedded.device)[:, None]
-        scores = self.model.lm_head(output.last_hidden_state[row, places][known])
-        target = torch.cat([one.ids[:, one.answer :] for one in scenes])[known]
-        loss = functional.cross_entropy(scores.float(), target, label_smoothing=SMOOTHING)
-        hint = self._hint(scenes, features, output.hidden_states, places, known)
-        return loss + 0.3 * (1 - progress) * hint, (scores.argmax(1) == target).float().mean()
+        scores = self.model.lm_head(output.last_hidden_state[row, places]).flatten(0, 1)
+        answers = torch.cat([one.ids[:, one.answer :] for one in scenes])
+        target = torch.where(known, answers, UNKNOWN).flatten()
+        loss = functional.cross_entropy(scores.float(), target, ignore_index=UNKNOWN, label_smoothing=SMOOTHING)
+        hint = self._hint(scenes, features, output.hidden_states, places, target.view_as(known))
+        return loss + 0.3 * (1 - progress) * hint, (scores.argmax(1) == target).sum() / known.sum()
 
     def _features(self, scenes: list[Scenes]) -> list[list[Tensor]]:
         """For each group of scenes and each of its pictures the tower's output (R, tokens, hidden size)."""
@@ -230,39 +234,30 @@ class MultimodalTask:
         features: list[list[Tensor]],
         states: tuple[Tensor, ...],
         places: Tensor,
-        known: Tensor,
+        target: Tensor,
     ) -> Tensor:
         """Losses that make states say what the way to the answer needs.
 
         A picture's tokens, in both frames of their temporal patch: the colour in their middle and the two that are
         read before it. The answer's tokens, after the first layer: the token before.
         """
-        wanted, found = [], []
-        row = 0
+        wanted, early, late, row = [], [], [], 0
         for one, group in zip(scenes, features, strict=True):
             for placed, drawn, seen in zip(one.placed, one.drawn, group, strict=True):
                 cells = drawn.centres.transpose(2, 3).flatten(1, 2) + placed.cell
-                colours = [
-                    torch.where(
-                        cells >= back, one.trip.gather(1, (cells - back).clamp(min=0).flatten(1)).view_as(cells), -1
-                    )
-                    for back in range(3)
-                ]
-                wanted.append(torch.stack(colours, dim=2).flatten(0, 1))
-                late = states[2][row : row + len(one.ids), placed.first : placed.first + placed.size.tokens]
-                found.append((seen.flatten(0, 1), late.flatten(0, 1)))
+                earlier = torch.stack([cells - back for back in range(3)], dim=2)
+                colours = one.trip.gather(1, earlier.clamp(min=0).flatten(1)).view_as(earlier)
+                wanted.append(torch.where(earlier >= 0, colours, UNKNOWN).flatten(0, 1))
+                early.append(seen.flatten(0, 1))
+                tokens = slice(placed.first, placed.first + placed.size.tokens)
+                late.append(states[2][row : row + len(one.ids), tokens].flatten(0, 1))
             row += len(one.ids)
-        read = torch.cat(
-            [
-                self.probes[0](torch.cat([seen for seen, _ in found])),
-                self.probes[0](torch.cat([late for _, late in found])),
-            ]
-        )
-        target = torch.cat(wanted)
-        near, late = read.float().reshape(2, -1, 3, 2, COLOURS)
-        hint = functional.cross_entropy(near[:, 0].flatten(0, 1), target[:, 0].flatten(), ignore_index=-1)
-        hint = hint + functional.cross_entropy(late[:, 1:].flatten(0, 2), target[:, 1:].flatten(), ignore_index=-1)
-        rows = torch.arange(len(known), device=known.device)[:, None]
-        after = self.probes[1](states[1][rows, places[:, 2::4]][known[:, 2::4]])
-        before = torch.cat([one.ids[:, one.answer :] for one in scenes])[:, 0::4][known[:, 2::4]]
-        return hint + functional.cross_entropy(after.float(), before)
+        read = self.probes[0](torch.cat([*early, *late])).float()
+        seen, then = read.reshape(2, -1, 3, 2, COLOURS)
+        own, before = torch.cat(wanted).split((1, 2), dim=1)
+        hint = functional.cross_entropy(seen[:, 0].flatten(0, 1), own.flatten(), ignore_index=UNKNOWN)
+        hint = hint + functional.cross_entropy(then[:, 1:].flatten(0, 2), before.flatten(), ignore_index=UNKNOWN)
+        rows = torch.arange(len(places), device=places.device)[:, None]
+        after = self.probes[1](states[1][rows, places[:, 2::4]]).flatten(0, 1)
+        last = torch.where(target[:, 2::4] == UNKNOWN, UNKNOWN, target[:, 0::4]).flatten()
+        return hint + functional.cross_entropy(after.float(), last, ignore_index=UNKNOWN)
