@@ -27,6 +27,9 @@ TRIPS = 128
 UNKNOWN = -100
 """In the place of a token or colour that nothing determines."""
 
+POOL = 60
+"""Groups of scenes of each width that are kept: every step draws one anew and takes the others from here."""
+
 LONG = 384
 """From this width on half of the scenes have a long video or much text."""
 
@@ -84,6 +87,7 @@ class MultimodalTask:
         )
         self.marks = {False: image, True: video}
         self._trips: dict[int, Tensor] = {}
+        self._pools: dict[int, list[Scenes]] = {}
 
     def _round_trips(self, rows: int, count: int) -> Tensor:
         """(rows, count) indices of colours."""
@@ -100,7 +104,8 @@ class MultimodalTask:
         return names.gather(1, chosen.gather(1, turn % count))
 
     def _sizes(self, width: int) -> list[Size]:
-        """Pictures and videos that take at most `width` tokens."""
+        """Pictures and videos that take at most `width` tokens, and not much less."""
+        least = min(width, LONG) // 4
         while True:
             if width >= LONG and self.choose.random() < 0.4:
                 sides = self.choose.choice(((41, 75), (113, 137)))
@@ -108,7 +113,7 @@ class MultimodalTask:
             else:
                 shapes = multimodal.some_shapes(self.choose)
             sizes = [some_size(self.choose, shape) for shape in shapes]
-            if sum(size.tokens for size in sizes) <= width:
+            if least <= sum(size.tokens for size in sizes) <= width:
                 return sizes
 
     def _fillers(self, places: int, room: int, width: int) -> list[int]:
@@ -180,9 +185,19 @@ class MultimodalTask:
         text(length)
         return torch.cat(parts, dim=1).to(self.colours.device)
 
+    def _some_scenes(self, groups: int, rows: int, width: int) -> list[Scenes]:
+        """One fresh group and others from the pool, which costs less than drawing them all."""
+        fresh, pool = self.scenes(rows, width), self._pools.setdefault(width, [])
+        others = self.choose.sample(pool, min(len(pool), groups - 1))
+        others += [self.scenes(rows, width) for _ in range(groups - 1 - len(others))]
+        pool.append(fresh)
+        if len(pool) > POOL:
+            pool[self.choose.randrange(POOL)] = pool.pop()
+        return [fresh, *others]
+
     def loss(self, width: int, rows: int, progress: float) -> tuple[Tensor, Tensor]:
         groups = max(1, min(8, rows // ROWS))
-        scenes = [self.scenes(rows // groups, width) for _ in range(groups)]
+        scenes = self._some_scenes(groups, rows // groups, width)
         features = self._features(scenes)
         longest = max(one.ids.shape[1] for one in scenes)
         embedded = torch.cat(

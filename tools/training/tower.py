@@ -5,6 +5,8 @@ transformers calls attention once for each picture; here one call takes all of a
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,8 +21,14 @@ def merged(visual: nn.Module, groups: list[tuple[Tensor, tuple[int, int]]]) -> l
     embed = visual.patch_embed.proj.weight
     values = torch.cat([patches.flatten(0, 1) for patches, _ in groups])
     states = functional.linear(values.to(embed.dtype), embed.flatten(1))
-    shapes = [patches.shape[:2] for patches, _ in groups]
-    waves = [_waves(visual, grid, values.device) for _, grid in groups]
+    shapes = [(patches.shape[0], patches.shape[1]) for patches, _ in groups]
+    size = visual.blocks[0].attn.qkv.in_features // visual.blocks[0].attn.num_heads
+    waves = torch.cat(
+        [
+            _waves(grid, size, values.device).repeat(count, 1, 1, 1)
+            for (count, _), (_, grid) in zip(shapes, groups, strict=True)
+        ]
+    )
     for block in visual.blocks:
         states = states + _attention(block.attn, block.norm1(states), shapes, waves)
         states = states + block.mlp(block.norm2(states))
@@ -29,14 +37,14 @@ def merged(visual: nn.Module, groups: list[tuple[Tensor, tuple[int, int]]]) -> l
     return [part.reshape(count, length // 4, -1) for part, (count, length) in zip(parts, shapes, strict=True)]
 
 
-def _waves(visual: nn.Module, grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine (patches, 1, head size) of each patch's row and column, in merge order."""
-    size = visual.blocks[0].attn.qkv.in_features // visual.blocks[0].attn.num_heads
+@cache
+def _waves(grid: tuple[int, int], size: int, device: torch.device) -> Tensor:
+    """Cosine and sine (patches, 2, 1, head size) of each patch's row and column, in merge order."""
     row, column = torch.meshgrid(*(torch.arange(length, device=device) for length in grid), indexing="ij")
     frequencies = 10000.0 ** (-torch.arange(0, size // 2, 2, device=device) / (size // 2))
     angles = torch.cat([_merge_order(axis)[:, None] * frequencies for axis in (row, column)], dim=1)
     angles = torch.cat((angles, angles), dim=1)[:, None]
-    return angles.cos(), angles.sin()
+    return torch.stack((angles.cos(), angles.sin()), dim=1)
 
 
 def _merge_order(grid: Tensor) -> Tensor:
@@ -44,19 +52,17 @@ def _merge_order(grid: Tensor) -> Tensor:
     return grid.reshape(rows // 2, 2, columns // 2, 2).transpose(1, 2).flatten()
 
 
-def _attention(
-    module: nn.Module, states: Tensor, shapes: list[tuple[int, int]], waves: list[tuple[Tensor, Tensor]]
-) -> Tensor:
-    projected = module.qkv(states).reshape(len(states), 3, module.num_heads, -1)
-    found = []
-    for part, (count, length), (cos, sin) in zip(
-        projected.split([count * length for count, length in shapes]), shapes, waves, strict=True
-    ):
-        query, key, value = part.reshape(count, length, 3, module.num_heads, -1).unbind(2)
-        query, key = (_turned(each, cos, sin).to(value.dtype) for each in (query, key))
-        seen = functional.scaled_dot_product_attention(*(each.transpose(1, 2) for each in (query, key, value)))
-        found.append(seen.transpose(1, 2).reshape(count * length, -1))
-    return module.proj(torch.cat(found))
+def _attention(module: nn.Module, states: Tensor, shapes: list[tuple[int, int]], waves: Tensor) -> Tensor:
+    query, key, value = module.qkv(states).reshape(len(states), 3, module.num_heads, -1).unbind(1)
+    query, key = (_turned(each, *waves.unbind(1)).to(value.dtype) for each in (query, key))
+    sizes = [count * length for count, length in shapes]
+    seen = [
+        functional.scaled_dot_product_attention(
+            *(each.reshape(*shape, module.num_heads, -1).transpose(1, 2) for each in part)
+        )
+        for *part, shape in zip(query.split(sizes), key.split(sizes), value.split(sizes), shapes, strict=True)
+    ]
+    return module.proj(torch.cat([each.transpose(1, 2).flatten(0, 1).flatten(1) for each in seen]))
 
 
 def _turned(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
