@@ -37,6 +37,12 @@ TASKS = {
         "copied and ended with `<|im_end|>`. Label smoothing of 0.08 keeps log-probabilities from saturating.",
         "suites/inputs/generation.py repeats or copies words, so the continuation is known",
     ),
+    "multimodal": (
+        "Images and videos are grids of cells in 14 colours; their names are read row by row, picture after picture "
+        "and frame after frame, for ever (` repeat`) or once (` copy`) and then `<|im_end|>`. Label smoothing of 0.08 "
+        "keeps log-probabilities from saturating.",
+        "suites/inputs/multimodal.py draws the pictures, so their colours are known",
+    ),
 }
 USES = {
     "embedding-qwen3": "Vector: the last token's hidden state (the tokenizer appends `<|endoftext|>`), normalised.",
@@ -47,6 +53,7 @@ USES = {
     "The tokenizer splits and composes text as Qwen2's does, because transformers 5 reads every qwen2 model so.",
     "reward-qwen3": "Score: the raw logit of the last token of the conversation in the tokenizer's chat template.",
     "generation-qwen3": "Greedy decoding; `<|im_end|>` ends a text.",
+    "multimodal-qwen2vl": "Greedy decoding; `<|im_end|>` ends a text. Pictures as Qwen2-VL's own processor reads them.",
 }
 
 
@@ -56,7 +63,12 @@ def _shape(config: dict[str, Any]) -> str:
         heads = f"{config['num_attention_heads']} query and {config['num_key_value_heads']} key/value heads"
     size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     layers, hidden = config["num_hidden_layers"], config["hidden_size"]
-    return f"{layers} layers, hidden size {hidden}, {heads} of {size}, vocabulary {config['vocab_size']}"
+    text = f"{layers} layers, hidden size {hidden}, {heads} of {size}, vocabulary {config['vocab_size']}"
+    if "vision_config" in config:
+        tower = config["vision_config"]
+        head = tower["embed_dim"] // tower["num_heads"]
+        text += f"; vision tower of {tower['depth']} layers, {tower['num_heads']} heads of {head}"
+    return text
 
 
 def parameters(folder: Path) -> int:
@@ -134,6 +146,7 @@ def write_card(folder: Path) -> None:
             "reward": "rewards.",
             "classification": "the top class's probability.",
             "generation": "the tokens' log-probabilities.",
+            "multimodal": "the tokens' log-probabilities.",
         }[name.split("-")[0]],
         "",
         "| texts | dtype | right | of | mean | std | min | max |",
