@@ -19,6 +19,7 @@ HASHED = (
     "merges.txt",
     "*processor*.json",
     "chat_template*",
+    "*.py",  # loaded only where the catalogue turns a model's own code on
 )
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 

@@ -22,6 +22,7 @@ class Selection:
     `models` holds (role, model name or None); a role alone restricts the plan to it, a role with a name makes that
     model the one that plays it. A role may be shortened at a dot: "embedding" is every "embedding.*".
     `visions` are attention backends of vision towers; without any, a tower takes the text's.
+    `tier` is "embedded" or "full", which has the embedded models too; without it, the named run's or "embedded" holds.
     `pattern` is a shell pattern or a part of the case's id.
     """
 
@@ -33,6 +34,7 @@ class Selection:
     models: tuple[tuple[str, str | None], ...] = ()
     pattern: str | None = None
     run: str | None = None
+    tier: str | None = None
     as_of: datetime.date = RELEASE_DATE
 
     def takes(self, case_id: str) -> bool:
@@ -106,6 +108,11 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
                     if suite in names and suite not in run.suites
                 )
                 wanted_suites = tuple(suite for suite in wanted_suites if suite in run.suites)
+    if selection.tier is not None:
+        if selection.tier not in TIERS[:2]:
+            faults.append(unknown("tier", selection.tier, TIERS[:2]))
+        else:
+            tiers = TIERS[: TIERS.index(selection.tier) + 1]
     models, roles = _models(selection.models, suites, catalogue, faults)
     if faults:
         raise UsageError(*faults)

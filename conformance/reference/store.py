@@ -129,8 +129,13 @@ def shipped(model_folder: Path, identity: Identity) -> PartSet:
 
 
 def cached(identity: Identity) -> PartSet:
-    """The set in the content-addressed store: CONFORMANCE_CACHE, or the user's cache folder."""
-    return PartSet(cache_folder() / "references" / identity.key, identity)
+    """The set in the content-addressed store."""
+    return PartSet(references_folder() / identity.key, identity)
+
+
+def references_folder() -> Path:
+    """The content-addressed store: in CONFORMANCE_CACHE, or in the user's cache folder."""
+    return cache_folder() / "references"
 
 
 def _serialise(observations: Part) -> bytes:
