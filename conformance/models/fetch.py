@@ -51,24 +51,33 @@ def from_hub(model: Model, revision: str, say: Say) -> Entry:
     """
     try:
         import huggingface_hub as hub
+        from huggingface_hub import constants
     except ImportError:
         raise FetchError(
             "huggingface_hub is not installed; pip install 'conformance[transformers]', or give the model with --from"
         ) from None
-    if hub.constants.HF_HUB_OFFLINE:
+    if constants.HF_HUB_OFFLINE:
         return _from_cache(model, revision, "HF_HUB_OFFLINE is set")
     try:
         commit, sizes = _on_the_hub(hub, model, revision)
-        folder = _download(hub, model, commit, sizes)
     except FetchError:
         raise
     except Exception as error:  # the hub's library raises those of two HTTP libraries, by version
         if _is_answer(error):
             raise FetchError(_answer(model, revision, error)) from error
-        if _errno(error) in (errno.ENOSPC, errno.EDQUOT):
-            raise FetchError(f"{model.name}: the disk of {hub_cache()} is full; {_FREE_SPACE}") from error
         say(f"{model.name}: the hub cannot be reached ({_first_line(error)}); looking into its cache")
         return _from_cache(model, revision, "the hub cannot be reached")
+    try:
+        folder = _download(hub, model, commit, sizes)
+    except FetchError:
+        raise
+    except Exception as error:
+        if _errno(error) in (errno.ENOSPC, errno.EDQUOT):
+            raise FetchError(f"{model.name}: the disk of {hub_cache()} is full; {_FREE_SPACE}") from error
+        raise FetchError(
+            f"{model.name}: the transfer broke off ({_first_line(error)}); files that came whole are kept: the same "
+            "command goes on with the others"
+        ) from error
     return describe(model, folder, commit)
 
 
@@ -79,14 +88,16 @@ def from_folder(model: Model, source: Path, *, alone: bool) -> Entry:
     """
     owner, _, repository = model.hub.partition("/")
     cached = [repository_folder(root, model.hub) for root in (source, source / "hub")]
-    snapshots = [each / "snapshots" / (model.revision or main_branch(each) or "none") for each in cached]
+    commits = {each: model.revision or main_branch(each) for each in cached}
+    snapshots = [each / "snapshots" / commit for each, commit in commits.items() if commit]
     places = [source / model.name, source / owner / repository, source / repository, *snapshots]
-    if alone:
-        places.append(source)
+    places = list(dict.fromkeys([*places, source] if alone else places))
     folder = next((place for place in places if (place / "config.json").is_file()), None)
     if folder is None:
         looked = ", ".join(str(place) for place in places)
-        raise FetchError(f"{model.name}: no config.json in any of {looked}; give the folder that holds the model")
+        raise FetchError(
+            f"{model.name}: no config.json in any of {looked}; give the folder that holds it, or a hub's cache"
+        )
     commit = folder.name if folder in snapshots else _commit_of_download(folder)
     if model.revision and commit != model.revision:
         known = f"is at commit {commit}" if commit else "does not say of which commit it is"

@@ -89,7 +89,7 @@ def _unpack(archive: tarfile.TarFile, path: Path, contents: Contents, scratch: P
     """Unpack the listed files, and only those, below `scratch`, where every name was checked to stay."""
     expected = contents.files()
     seen: set[str] = set()
-    for member in archive:
+    while (member := archive.next()) is not None:
         name = member.name
         if name not in expected or name in seen:
             again = "twice" if name in seen else f"but {CONTENTS} does not list it"
