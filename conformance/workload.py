@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Workload:
     """The largest of a suite's observations: `prompts` of `tokens` in all, the `longest` one, `new_tokens` a prompt.
 
-    `passes` is how many observations of that size there are. Tokens are counted with the embedded checkpoints'
+    `passes` is how many observations of that size there are. Pictures make `patches` in all, and the largest of them
+    `largest_picture`. Tokens are counted with the embedded checkpoints'
     tokenizers; those of large models make a little more or less of the same text.
     """
 
@@ -18,3 +19,5 @@ class Workload:
     longest: int
     new_tokens: int = 0
     passes: int = 1
+    patches: int = 0
+    largest_picture: int = 0

@@ -7,12 +7,15 @@ tokenizers from the embedded checkpoint that plays the same role. Each model is 
 scratch folder, loaded by the transformers runner as in a run, and answers its suite's observations. For each, the peak
 of memory above what the process held before is printed beside the estimate for the batches that were really formed and
 beside the one that the plan makes without a tokenizer. Exit code 1 where a model did not complete, a result is not
-finite, or the peak is above the plan's estimate or further from that of the real batches than `--tolerance` allows.
+finite, or the peak is above the plan's estimate or further from that of the real batches than `--tolerance` allows. On
+a CPU only too much is a fault: weights are read where they lie, and rows of an embedding that no prompt uses never are.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -23,7 +26,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,14 @@ from conformance.suite import Answers, Ask
 from conformance.tokenization import Tokenizer
 
 SHARD = 1 << 30
+PICTURE_TOKENS = {
+    "vision_start_token_id": "<|vision_start|>",
+    "vision_end_token_id": "<|vision_end|>",
+    "image_token_id": "<|image_pad|>",
+    "video_token_id": "<|video_pad|>",
+}
+PREPROCESSOR = {"min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
+"""As Qwen2-VL publishes them; mean and deviation are the defaults of its processor."""
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
@@ -177,7 +188,24 @@ def _borrow_tokenizer(role: str, catalogue: Catalogue, folder: Path) -> None:
                 for name in TOKENIZER:
                     if (model.folder / name).is_file():
                         shutil.copy(model.folder / name, folder)
+                if role == "multimodal":
+                    _teach_pictures(folder)
                 return
+
+
+def _teach_pictures(folder: Path) -> None:
+    """Placeholders of pictures in the borrowed tokenizer, its ids in the configuration, and how pictures are cut."""
+    from tokenizers import Tokenizer as Backend
+
+    tokenizer = Backend.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens([*PICTURE_TOKENS.values(), "<|im_start|>", "<|im_end|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    config.update({key: tokenizer.token_to_id(token) for key, token in PICTURE_TOKENS.items()})
+    (folder / "config.json").write_text(json.dumps(config))
+    shapes = {**PREPROCESSOR, "image_mean": [0.48145466, 0.4578275, 0.40821073]}
+    shapes["image_std"] = [0.26862954, 0.26130258, 0.27577711]
+    (folder / "preprocessor_config.json").write_text(json.dumps(shapes))
 
 
 def _run(
@@ -201,7 +229,8 @@ def _run(
         for name in [name for name, wants in kind.observations().items() if wants.yardstick] + ["decoded"]:
             if name in kind.observations():
                 found = getattr(asked, name)
-                lengths.append([len(ids) for ids in found.prompt_token_ids])
+                if found.prompt_token_ids:
+                    lengths.append([len(ids) for ids in found.prompt_token_ids])
                 if not np.isfinite(found.values[~np.isnan(found.values)]).all() or np.isnan(found.values).all():
                     faults.append(f"{name} is not finite")
     seconds = time.monotonic() - clock - loaded
@@ -210,12 +239,14 @@ def _run(
     assert shape is not None
     way = memory.Way(options.dtype, memory.EAGER if attention == "eager" else memory.FUSED, options.device == "cpu")
     new = suite.workload.new_tokens
-    real = memory.need(shape, role, way, [batch for each in lengths for batch in memory.batches_of(each, way, new)])
+    pictures = {"patches": suite.workload.patches, "largest_picture": suite.workload.largest_picture}
+    formed = [batch for each in lengths for batch in memory.batches_of(each, way, new)]
+    real = memory.need(shape, role, way, [replace(batch, **pictures) for batch in formed])
     plan = memory.need(
         shape, role, way, memory.planned_batches(shape, suite.workload, way, model.parameters.get("max_tokens"))
     )
     ratio = peak["bytes"] / real.total
-    if abs(ratio - 1) > options.tolerance:
+    if ratio > 1 + options.tolerance or (options.device != "cpu" and ratio < 1 - options.tolerance):
         faults.append(f"the peak is {ratio:.2f} times the estimate of the batches that were formed")
     if options.prompts is None and peak["bytes"] > plan.total * (1 + options.tolerance):
         faults.append(f"the peak is {peak['bytes'] / plan.total:.2f} times what the plan allows for")
@@ -258,7 +289,7 @@ def _asked(runner: TransformersRunner, kind: Any, folder: Path, prompts: int | N
 
 def _shortest(inputs: Any, count: int) -> Any:
     """Inputs with only their shortest prompts: every tuple that has one entry a prompt is cut alike."""
-    from dataclasses import fields, replace
+    from dataclasses import fields
 
     tuples = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
     main = next(name for name in ("prompts", "pairs", "texts", "conversations") if name in tuples)
@@ -285,6 +316,8 @@ def _peak(device: str) -> Iterator[dict[str, int]]:
         found["bytes"] = module.max_memory_allocated() - before
         found["reserved"] = module.max_memory_reserved()
         return
+    with contextlib.suppress(OSError, AttributeError):  # what was freed before must not hide what comes
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
     before = _resident()
     stop = threading.Event()
 

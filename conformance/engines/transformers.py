@@ -227,9 +227,7 @@ class TransformersRunner(LoadedModel):
         whole = [[*row, *tokens, *[row[0]] * (length - len(tokens))] for row, tokens in zip(rows, forced, strict=True)]
         _, logits, _, _ = self._prefill(whole, pictures, keep=length + 1, use_cache=False)
         # Row by row: a batch's logprobs of a large vocabulary would take gigabytes.
-        return torch.stack(
-            [_log_softmax(row).gather(1, ids) for row, ids in zip(logits[:, :-1], wanted, strict=True)]
-        )
+        return torch.stack([_log_softmax(row).gather(1, ids) for row, ids in zip(logits[:, :-1], wanted, strict=True)])
 
     def _score_by_decode(
         self,

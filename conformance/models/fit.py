@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from conformance.catalogue import Model
@@ -84,7 +84,7 @@ def fit(
         or _host_refusal(model, dtype, host, found, wide, available)
         or _time_refusal(model, found, budget_minutes)
     )
-    return Fit(**{**vars(found), "refusal": refusal})
+    return replace(found, refusal=refusal)
 
 
 def _device_refusal(
@@ -137,7 +137,7 @@ def _time_refusal(model: Model, found: Fit, budget_minutes: float | None) -> str
 
 def _reference_seconds(shape: Shape, role: str, workload: Workload, dtype: str, reference: str, cores: int) -> float:
     """The reference, with its free text, and the yardstick's two variants (four in float32), which have none."""
-    forced = Workload(workload.prompts, workload.tokens, workload.longest, 0, workload.passes)
+    forced = replace(workload, new_tokens=0)
     variants = 4 if dtype == "float32" else 2
     forced_s = _seconds(shape, role, forced, reference, cores) if workload.new_tokens else 0.0
     return (
@@ -153,6 +153,8 @@ def _seconds(shape: Shape, role: str, workload: Workload, dtype: str, cores: int
     attention = 4 * shape.layers * shape.heads * shape.head_size * workload.longest
     rate = FLOPS_A_CORE[dtype] * cores
     prefill = workload.passes * workload.tokens * (2 * weights + attention) / rate
+    if shape.vision is not None:
+        prefill += workload.patches * 24 * shape.vision.layers * shape.vision.hidden**2 / rate
     decoded = workload.prompts * workload.new_tokens
     return prefill + decoded * max(2 * weights / rate, weights * BYTES[dtype] / BYTES_A_SECOND)
 

@@ -7,7 +7,7 @@ counted one by one, without what an allocator adds. `tools/real_shapes.py` measu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from conformance.engines.batching import batches
@@ -50,11 +50,13 @@ class Way:
 
 @dataclass(frozen=True)
 class Batch:
-    """`rows` prompts padded to `length` tokens, `new_tokens` to follow each."""
+    """`rows` prompts padded to `length` tokens, `new_tokens` to follow each, with pictures of `patches` in all."""
 
     rows: int
     length: int
     new_tokens: int = 0
+    patches: int = 0
+    largest_picture: int = 0
 
 
 @cache
@@ -76,7 +78,12 @@ def planned_batches(shape: Shape, workload: Workload, way: Way, max_tokens: int 
     limits = [limit for limit in (max_tokens, shape.positions) if limit]
     longest = min([longest, *limits])
     tokens = int(workload.tokens * LONGER)
-    return list(_largest(longest, tokens, way.batch_size, workload.new_tokens))
+    found = list(_largest(longest, tokens, way.batch_size, workload.new_tokens))
+    if not workload.patches:
+        return found
+    alone = way.batch_size == 1  # else the largest picture may be in any batch, and all of the others with it
+    patches = workload.largest_picture if alone else workload.patches
+    return [replace(batch, patches=patches, largest_picture=workload.largest_picture) for batch in found]
 
 
 def batches_of(lengths: list[int], way: Way, new_tokens: int = 0) -> list[Batch]:
@@ -106,7 +113,7 @@ def _batch(shape: Shape, role: str, way: Way, batch: Batch, weights: int) -> Nee
         max(free.logits, new * batch.rows * shape.vocabulary * 4 + on_host),
     )
     at_once = next(batches([batch.length + new] * batch.rows, way.batch_size))
-    whole = Batch(len(at_once), batch.length + new)
+    whole = Batch(len(at_once), batch.length + new, 0, batch.patches, batch.largest_picture)
     forced = _pass(shape, role, way, whole, weights)
     logits = whole.rows * (new + 1) * shape.vocabulary * width + on_host
     forced = Need(weights, forced.activations, 0, logits)
@@ -125,7 +132,20 @@ def _pass(shape: Shape, role: str, way: Way, batch: Batch, weights: int) -> Need
     logits = 0
     if role in ("rerank.decoder", "generation", "multimodal"):
         logits = batch.rows * shape.vocabulary * (width + (16 if way.on_host else 0))
-    return Need(weights, max(residual + mask + layer, output), 0, logits)
+    text = residual + mask + layer + batch.patches * shape.hidden * width  # the tower's output waits beside it
+    return Need(weights, max(text, output, _tower(shape, way, batch)), 0, logits)
+
+
+def _tower(shape: Shape, way: Way, batch: Batch) -> int:
+    """The vision tower: one sequence of patches, in which each picture attends to itself; rotary is in float32."""
+    vision, width = shape.vision, BYTES[way.dtype]
+    if vision is None or not batch.patches:
+        return 0
+    pixels = vision.channels * vision.frames * vision.patch**2 * (width + 4)
+    rotated = 3 * vision.hidden * width + 6 * vision.hidden * max(4, width)
+    layer = max(rotated, 2 * vision.hidden * vision.ratio * width)
+    scores = vision.heads * batch.largest_picture**2 * _score_bytes(way)
+    return batch.patches * (pixels + 2 * vision.hidden * width + layer) + scores
 
 
 def _mlp(shape: Shape, width: int) -> int:

@@ -106,14 +106,21 @@ def compute_narrow_reference(
 
     Raises UncheckedReference where the suite's observations cannot be sampled.
     """
-    request = replace(subject.request, device="cpu", dtype="float32", attention="eager", options={"batch_size": 1})
+    request = replace(
+        subject.request,
+        device="cpu",
+        dtype="float32",
+        attention="eager",
+        vision_attention="",
+        options={"batch_size": 1, **PLACED},
+    )
     wanted = subject.suite.observations()
     with start(request) as runner:
         recording = Recording(runner)
         answers = _answers(subject, cast(Runner, recording))
         found = {name: getattr(answers, name) for name, wants in wanted.items() if wants.reference}
     compared = {name: found[name] for name, wants in wanted.items() if wants.yardstick}
-    with start(replace(request, options={"batch_size": 1, "widen_by_module": True})) as wide:
+    with start(replace(request, options={**request.options, "widen_by_module": True})) as wide:
         return found, own_errors(compared, recording.calls, wide)
 
 

@@ -22,8 +22,16 @@ ROWS, SEED = 4, 20261130
 SHARE = 0.1
 """A reference's own error must be below this share of the yardstick's."""
 
-_PER_ROW = {"embed": 1, "score_pairs": 1, "token_logprobs": 1, "classify": 1, "reward": 1, "score_tokens": 3}
-"""Runner methods that answer with `values`, and how many of their first arguments have one entry a row."""
+_PER_ROW = {
+    **dict.fromkeys(("embed", "score_pairs", "token_logprobs", "classify", "reward"), 1),
+    "score_tokens": 3,
+    "vision_features": 0,
+}
+"""Runner methods that answer with `values`, and how many of their first arguments have one entry a row. What has none
+is asked again whole."""
+
+_BESIDE = ("images", "videos")
+"""Keyword arguments that have one entry a row as well."""
 
 
 class UncheckedReference(Exception):
@@ -32,7 +40,7 @@ class UncheckedReference(Exception):
 
 @dataclass(frozen=True)
 class OwnError:
-    """Of one observation: the `rows` that were checked, and the root mean square of the error on them."""
+    """Of one observation: the `rows` that were checked (none: all), and the root mean square of the error on them."""
 
     rows: tuple[int, ...]
     rms: float
@@ -84,11 +92,12 @@ def own_errors(compared: Mapping[str, Observation], calls: Sequence[Call], wide:
             raise UncheckedReference(
                 f"{name} is not the answer to one call of the runner, so its error cannot be sampled"
             )
-        rows = sampled(observation)
         split = _PER_ROW[call.method]
+        rows = sampled(observation) if split else ()
         chosen = [_rows(argument, rows) for argument in call.args[:split]]
-        again = getattr(wide, call.method)(*chosen, *call.args[split:], **call.kwargs)
-        found[name] = OwnError(rows, _rms(_values(observation)[list(rows)] - _values(again)))
+        more = {name: _rows(value, rows) if name in _BESIDE and value else value for name, value in call.kwargs.items()}
+        again = getattr(wide, call.method)(*chosen, *call.args[split:], **more)
+        found[name] = OwnError(rows, _rms(_values(observation)[_at(rows)] - _values(again)))
     return found
 
 
@@ -112,7 +121,7 @@ def require_small(
     for name, found in yardstick.items():
         if name not in errors:
             raise UncheckedReference(f"the error of the float32 reference's {name} was never sampled")
-        rows = list(errors[name].rows)
+        rows = _at(errors[name].rows)
         honest = _rms(_values(found)[rows] - _values(reference[name])[rows])
         shares[name] = errors[name].rms / honest if honest else float("inf")
     large = {name: share for name, share in shares.items() if not share < SHARE}
@@ -123,6 +132,10 @@ def require_small(
             f"large to judge by ({told}; it must be below {SHARE:g}); a host with more memory computes it in fp64"
         )
     return shares
+
+
+def _at(rows: Sequence[int]) -> Any:
+    return list(rows) if rows else slice(None)
 
 
 def _values(observation: Observation) -> Any:
