@@ -9,7 +9,7 @@ from typing import Any
 from conformance.catalogue import Model
 from conformance.models import memory
 from conformance.models.memory import EAGER, FUSED, IDEAL, Way
-from conformance.models.shape import BYTES, Shape, largest_matrix, parameters, read_shape
+from conformance.models.shape import BYTES, Shape, largest_product, parameters, read_shape
 from conformance.workload import Workload
 
 FACTOR, RESERVE = 1.1, 1 << 30
@@ -68,7 +68,7 @@ def fit(
     if on_host:
         host = max(host, engine, key=lambda each: each.total)
     wide = takes(Way("float64", EAGER, True, batch_size=1))
-    narrow = takes(Way("float32", EAGER, True, batch_size=1)).total + 3 * 8 * largest_matrix(shape)
+    narrow = takes(Way("float32", EAGER, True, batch_size=1)).total + 8 * largest_product(shape, role)
     available = None if host_gib is None else host_gib * 2**30
     reference = "float64" if available is None or _padded(wide.total) <= available else "float32"
     needed = max(host.total, wide.total if reference == "float64" else narrow)

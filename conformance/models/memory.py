@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from conformance.engines.batching import batches
-from conformance.models.shape import BYTES, Shape, parameters
+from conformance.models.shape import BYTES, WITH_LANGUAGE_HEAD, Shape, parameters
 from conformance.workload import Workload
 
 EAGER, FUSED, IDEAL = "eager", "fused", "ideal"
@@ -130,7 +130,7 @@ def _pass(shape: Shape, role: str, way: Way, batch: Batch, weights: int) -> Need
     if role.startswith("embedding"):  # the last hidden states, and their float32 copies for pooling
         output = tokens * shape.hidden * (width + 8)
     logits = 0
-    if role in ("rerank.decoder", "generation", "multimodal"):
+    if role in WITH_LANGUAGE_HEAD:
         logits = batch.rows * shape.vocabulary * (width + (16 if way.on_host else 0))
     text = residual + mask + layer + batch.patches * shape.hidden * width  # the tower's output waits beside it
     return Need(weights, max(text, output, _tower(shape, way, batch)), 0, logits)

@@ -12,6 +12,9 @@ from typing import Any
 DECODERS = {"qwen2": "Qwen2", "qwen3": "Qwen3", "qwen2_vl": "Qwen2VL"}
 ENCODERS = {"bert": "Bert", "xlm-roberta": "XLMRoberta"}
 
+WITH_LANGUAGE_HEAD = ("rerank.decoder", "generation", "multimodal")
+"""Roles that read logprobs of the vocabulary."""
+
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -108,9 +111,10 @@ def parameters(shape: Shape, role: str) -> int:
     return _trunk(shape) + _head(shape, role)
 
 
-def largest_matrix(shape: Shape) -> int:
-    """Elements of the largest weight: the embedding's or, where it is tied, the head's."""
-    return max(shape.vocabulary * shape.hidden, shape.intermediate * shape.hidden)
+def largest_product(shape: Shape, role: str) -> int:
+    """Elements of the largest weight that is multiplied by: the language head's, where `role` has one."""
+    rows = shape.vocabulary if role in WITH_LANGUAGE_HEAD else shape.intermediate
+    return rows * shape.hidden
 
 
 def _trunk(shape: Shape) -> int:
@@ -147,6 +151,6 @@ def _head(shape: Shape, role: str) -> int:
         return h * h + h + shape.labels * (h + 1)  # a dense layer in the place of the pooler
     if task == "embedding":
         return 0
-    if role in ("rerank.decoder", "generation", "multimodal"):
+    if role in WITH_LANGUAGE_HEAD:
         return 0 if shape.tied else shape.vocabulary * h
     return shape.labels * h
