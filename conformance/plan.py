@@ -197,7 +197,7 @@ def _decide(
             precision=claim.precision[effective.dtype],
             device=profile.device,
             facts=facts,
-            budget_minutes=profile.runs[selection.run].budget_minutes if selection.run else None,
+            budget_minutes=_budget(profile, selection),
         ),
     )
     missing = _missing_engine(engine, facts) or _missing_device(profile.device, facts)
@@ -212,6 +212,12 @@ def _decide(
         return replace(case, verdict=Verdict.NOT_SUPPORTED, reason=lacking)
     obstacle = _obstacle(case, selection)
     return replace(case, verdict=Verdict.ENVIRONMENT, reason=obstacle) if obstacle else case
+
+
+def _budget(profile: Profile, selection: Selection) -> float | None:
+    if selection.budget_minutes is not None:
+        return selection.budget_minutes
+    return profile.runs[selection.run].budget_minutes if selection.run else None
 
 
 def _obstacle(case: Case, selection: Selection) -> str:

@@ -23,6 +23,7 @@ class Selection:
     model the one that plays it. A role may be shortened at a dot: "embedding" is every "embedding.*".
     `visions` are attention backends of vision towers; without any, a tower takes the text's.
     `tier` is "embedded" or "full", which has the embedded models too; without it, the named run's or "embedded" holds.
+    `budget_minutes` takes the place of the named run's.
     `pattern` is a shell pattern or a part of the case's id.
     """
 
@@ -35,6 +36,7 @@ class Selection:
     pattern: str | None = None
     run: str | None = None
     tier: str | None = None
+    budget_minutes: float | None = None
     as_of: datetime.date = RELEASE_DATE
 
     def takes(self, case_id: str) -> bool:
@@ -42,8 +44,10 @@ class Selection:
         return self.pattern is None or self.pattern in case_id or fnmatchcase(case_id, self.pattern)
 
     def record(self) -> dict[str, Any]:
-        """The selection as JSON-able data."""
-        return {**asdict(self), "as_of": self.as_of.isoformat()}
+        """The selection as JSON-able data; the budget selects nothing, and may be another when a run is resumed."""
+        record = {**asdict(self), "as_of": self.as_of.isoformat()}
+        del record["budget_minutes"]
+        return record
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,8 @@ def test_a_machine_that_is_too_small_says_so_for_the_model(catalogue: Catalogue)
 def test_a_model_that_takes_longer_than_the_runs_budget_is_refused(catalogue: Catalogue) -> None:
     facts = {"host": {"memory_gib": 64, "cores": 1}}
     assert {case.verdict for case in cases(catalogue, facts, run="quick")} == {Verdict.ENVIRONMENT}
+    assert {case.verdict for case in cases(catalogue, facts, run="quick", budget_minutes=600)} == {None}
+    assert {case.verdict for case in cases(catalogue, facts, tier="full", budget_minutes=1)} == {Verdict.ENVIRONMENT}
     assert {case.verdict for case in cases(catalogue, facts, tier="full")} == {None}
 
 

@@ -200,6 +200,7 @@ def _selection(
         pattern=options.pattern,
         run=options.run,
         tier=options.tier,
+        budget_minutes=getattr(options, "budget", None),
         as_of=options.as_of,
     )
     return selection, catalogue
