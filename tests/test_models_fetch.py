@@ -275,6 +275,13 @@ def test_a_usage_error_says_what_would_be_right(site: Site, arguments: list[str]
     assert (done.returncode, message in done.stderr) == (4, True), done.stderr
 
 
+def test_a_folder_that_cannot_hold_records_is_said(site: Site, tmp_path: Path) -> None:
+    hub_site.fill_cache(site)
+    (tmp_path / "file").touch()
+    done = site.models("fetch", NAME, CONFORMANCE_MODELS=str(tmp_path / "file"))
+    assert (done.returncode, "set CONFORMANCE_MODELS to a folder" in done.stderr) == (4, True), done.stderr
+
+
 def test_a_damaged_record_is_named(site: Site) -> None:
     site.home.mkdir()
     for text in ("{", "[]", '{"version": 9, "models": {}}', '{"version": 1, "models": {"a": {"hub": 1}}}'):

@@ -4,11 +4,12 @@
 
 No network is needed: configurations come from the catalogue, weights from a seed, prompts from the suites' inputs, and
 tokenizers from the embedded checkpoint that plays the same role. Each model is written as sharded safetensors to a
-scratch folder, loaded by the transformers runner as in a run, and answers its suite's observations. For each, the peak
-of memory above what the process held before is printed beside the estimate for the batches that were really formed and
-beside the one that the plan makes without a tokenizer. Exit code 1 where a model did not complete, a result is not
-finite, or the peak is above the plan's estimate or further from that of the real batches than `--tolerance` allows. On
-a CPU only too much is a fault: weights are read where they lie, and rows of an embedding that no prompt uses never are.
+scratch folder, loaded by the transformers runner as in a run, and answers those observations of its suite that are
+compared by numbers (forced text stands on free text, which is generated first). For each, the peak of memory above what
+the process held before is printed beside the estimate for the batches that were really formed and beside the one that
+the plan makes without a tokenizer. Exit code 1 where a model did not complete, a result is not finite, or the peak is
+above the plan's estimate or further from that of the real batches than `--tolerance` allows. On a CPU only too much is
+a fault: weights are read where they lie, and rows of an embedding that no prompt uses never are.
 """
 
 from __future__ import annotations
@@ -68,27 +69,31 @@ def main() -> int:
     registry = discover()
     catalogue = load_catalogue(registry.catalogue_paths())
     suites = {suite.role: suite for suite in load_suites(registry)}
-    found = []
+    found: list[dict[str, Any]] = []
     for model in catalogue.models:
         if model.tier == "full" and (not options.only or model.name in options.only):
             for attention in options.attention:
                 found.append(_try(model, attention, catalogue, suites, options))
                 print(json.dumps(found[-1]), flush=True)
-    document = {
-        "device": _device_name(options.device),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "prompts": options.prompts,
-        "results": found,
-    }
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+                _write(found, options)  # after each, so that a run that is cut short has shown something
     bad = [each for each in found if each["faults"]]
     for each in bad:
         print(f"{each['model']} {each['attention']}: {'; '.join(each['faults'])}", file=sys.stderr)
     print(f"{len(found) - len(bad)} of {len(found)} completed within the estimate")
     return 1 if bad or not found else 0
+
+
+def _write(found: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    if options.output:
+        document = {
+            "device": _device_name(options.device),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "prompts": options.prompts,
+            "results": found,
+        }
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _options() -> argparse.Namespace:
@@ -226,13 +231,12 @@ def _run(
     with _peak(options.device) as peak, TransformersRunner(request) as runner:
         loaded = time.monotonic() - clock
         asked = _asked(runner, kind, folder, options.prompts)
-        for name in [name for name, wants in kind.observations().items() if wants.yardstick] + ["decoded"]:
-            if name in kind.observations():
-                found = getattr(asked, name)
-                if found.prompt_token_ids:
-                    lengths.append([len(ids) for ids in found.prompt_token_ids])
-                if not np.isfinite(found.values[~np.isnan(found.values)]).all() or np.isnan(found.values).all():
-                    faults.append(f"{name} is not finite")
+        for name in [name for name, wants in kind.observations().items() if wants.yardstick]:
+            found = getattr(asked, name)
+            if found.prompt_token_ids:
+                lengths.append([len(ids) for ids in found.prompt_token_ids])
+            if not np.isfinite(found.values[~np.isnan(found.values)]).all() or np.isnan(found.values).all():
+                faults.append(f"{name} is not finite")
     seconds = time.monotonic() - clock - loaded
     assert suite.workload is not None
     shape = read_shape(folder / "config.json")

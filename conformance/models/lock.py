@@ -104,7 +104,11 @@ def read_lock(folder: Path | None = None) -> dict[str, Entry]:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read ({error.strerror or error}); set CONFORMANCE_MODELS to a folder that can be used"
+        ) from None
+    except ValueError as error:
         raise UsageError(f"{path}: cannot be read ({error}); delete it and fetch or import the models again") from None
     if not isinstance(found, dict) or found.get("version") != VERSION or not isinstance(found.get("models"), dict):
         raise UsageError(f"{path}: no lock file of version {VERSION}; delete it and fetch or import the models again")
@@ -115,11 +119,20 @@ def read_lock(folder: Path | None = None) -> dict[str, Entry]:
 
 
 def record(entries: Mapping[str, Entry]) -> None:
-    """Add entries to the lock file, or replace them; two processes that do so at once lose nothing."""
-    with _held(models_folder()) as folder:
-        models = {**read_lock(folder), **entries}
-        document = {"version": VERSION, "models": {name: models[name].to_json() for name in sorted(models)}}
-        write_whole(folder / LOCK, json.dumps(document, indent=1) + "\n")
+    """Add entries to the lock file, or replace them; two processes that do so at once lose nothing.
+
+    Raises UsageError where it cannot be written.
+    """
+    try:
+        with _held(models_folder()) as folder:
+            models = {**read_lock(folder), **entries}
+            document = {"version": VERSION, "models": {name: models[name].to_json() for name in sorted(models)}}
+            write_whole(folder / LOCK, json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        raise UsageError(
+            f"{models_folder() / LOCK}: cannot be written ({error.strerror or error}); free space, or set "
+            "CONFORMANCE_MODELS to a folder that can be used"
+        ) from error
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -54,7 +54,10 @@ def write_pins(catalogue: Path, commits: Mapping[str, str]) -> list[str]:
         names = ", ".join(missing)
         raise UsageError(f"{catalogue}: cannot be written to safely; add the revisions of {names} by hand")
     if missing:
-        write_whole(catalogue, written)
+        try:
+            write_whole(catalogue, written)
+        except OSError as error:
+            raise UsageError(f"{catalogue}: cannot be written ({error.strerror or error})") from error
     return list(missing)
 
 
