@@ -71,6 +71,13 @@ def test_a_model_that_was_altered_is_not_measured(site: Site) -> None:
     assert "is not the model that was fetched; `python -m conformance models verify big-colours`" in found.pop()[1]
 
 
+def test_the_doctor_says_how_to_get_it(site: Site) -> None:
+    done = hub_site.zenith_site.conformance(
+        site.package, "doctor", "--backend", "zenith", "--tier", "full", "--suite", "colours", **site.environment()
+    )
+    assert "python -m conformance models fetch big-colours, or select others (--model)" in done.stdout, done.stderr
+
+
 @pytest.mark.torch
 def test_a_fetched_model_is_measured_like_an_embedded_one(tmp_path: Path) -> None:
     """An embedded checkpoint in the hub's cache plays a full-size model, whose reference is computed and stored."""
