@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from conformance.catalogue import Model
@@ -56,35 +57,51 @@ def fit(
     shape = read_shape(model.config_file) if model.tier != "embedded" else None
     if shape is None or workload is None or dtype not in BYTES:
         return None
-    on_host = device == "cpu"
+    host_gib, cores = _host(facts, device)
+    available = None if host_gib is None else int(host_gib * 2**30)
     limit = model.parameters.get("max_tokens")
+    found, engine, wide = _estimated(shape, role, workload, limit, dtype, precision, device == "cpu", available, cores)
+    refusal = (
+        _device_refusal(model, dtype, engine, found, device, facts)
+        or _host_refusal(model, dtype, found, wide, available)
+        or _time_refusal(model, found, budget_minutes)
+    )
+    return replace(found, refusal=refusal)
+
+
+@cache
+def _estimated(
+    shape: Shape,
+    role: str,
+    workload: Workload,
+    limit: int | None,
+    dtype: str,
+    precision: str,
+    on_host: bool,
+    available: int | None,
+    cores: int,
+) -> tuple[Fit, memory.Need, int]:
+    """The estimate without a refusal, what the engine needs, and bytes on the host for a reference in fp64."""
 
     def takes(way: Way) -> memory.Need:
         return memory.planned_need(shape, role, way, workload, limit)
 
-    kind = FUSED if precision == "fused" else EAGER
-    engine = takes(Way(dtype, kind, on_host))
-    host, host_gib, cores = takes(Way(dtype, IDEAL if precision == "fused" else EAGER, True)), *_host(facts, device)
+    is_fused = precision == "fused"
+    engine = takes(Way(dtype, FUSED if is_fused else EAGER, on_host))
+    host = takes(Way(dtype, IDEAL if is_fused else EAGER, True)).total
     if on_host:
-        host = max(host, engine, key=lambda each: each.total)
-    wide = takes(Way("float64", EAGER, True, batch_size=1))
-    narrow = takes(Way("float32", EAGER, True, batch_size=1)).total + 8 * largest_product(shape, role)
-    available = None if host_gib is None else host_gib * 2**30
-    reference = "float64" if available is None or _padded(wide.total) <= available else "float32"
-    needed = max(host.total, wide.total if reference == "float64" else narrow)
+        host = max(host, engine.total)
+    wide = _padded(takes(Way("float64", EAGER, True, batch_size=1)).total)
+    narrow = _padded(takes(Way("float32", EAGER, True, batch_size=1)).total + 8 * largest_product(shape, role))
+    reference = "float64" if available is None or wide <= available else "float32"
     found = Fit(
         _padded(engine.total),
-        _padded(needed),
+        max(_padded(host), wide if reference == "float64" else narrow),
         reference,
         _reference_seconds(shape, role, workload, dtype, reference, cores),
         _seconds(shape, role, workload, dtype, cores) if on_host else None,
     )
-    refusal = (
-        _device_refusal(model, dtype, engine, found, device, facts)
-        or _host_refusal(model, dtype, host, found, wide, available)
-        or _time_refusal(model, found, budget_minutes)
-    )
-    return replace(found, refusal=refusal)
+    return found, engine, wide
 
 
 def _device_refusal(
@@ -107,9 +124,7 @@ def _device_refusal(
     )
 
 
-def _host_refusal(
-    model: Model, dtype: str, need: memory.Need, found: Fit, wide: memory.Need, available: float | None
-) -> str:
+def _host_refusal(model: Model, dtype: str, found: Fit, wide: int, available: int | None) -> str:
     if available is None:
         return ""
     if found.host_bytes > available:
@@ -119,7 +134,7 @@ def _host_refusal(
         )
     if found.reference == "float32" and dtype == "float32":
         return (
-            f"{model.name} in float32 needs a reference in fp64, about {_gib(_padded(wide.total))} GiB of host memory, "
+            f"{model.name} in float32 needs a reference in fp64, about {_gib(wide)} GiB of host memory, "
             f"but this host has {_gib(available)} GiB; one in float32 cannot judge float32; give --dtype bfloat16"
         )
     return ""
