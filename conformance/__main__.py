@@ -20,6 +20,7 @@ COMMANDS = {
     "validate": "check profiles",
     "report": "tell a finished run again, and write its junit.xml again",
     "doctor": "look in seconds for what would spoil a run of hours",
+    "models": "list, fetch, verify, export and import the models of the catalogue",
 }
 
 EXAMPLES = """examples:
@@ -29,6 +30,7 @@ EXAMPLES = """examples:
   python -m conformance validate --profile my/profile.toml
   python -m conformance report out --baseline last/results.json
   python -m conformance doctor --backend xpu
+  python -m conformance models fetch Qwen3-Embedding-0.6B
 
 exit codes: 0 all that was selected passed or is rightly skipped; 1 failures; 2 interrupted; 3 internal error;
 4 usage; 5 nothing executed; 6 incomplete (something selected could not run)

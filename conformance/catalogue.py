@@ -9,10 +9,19 @@ A models.toml lies beside the suites that it serves:
     architecture = "Qwen3Model"
     answers = true                  # the right answers are known
     parameters = { pooling = "last" }
+
+    [models.LARGE]
+    roles = ["embedding.last"]
+    tier = "full"
+    hub = "owner/name"              # where `models fetch` finds it
+    revision = "..."                # the commit, 40 hex digits; `models fetch --write-pins FILE` writes it
+    architecture = "Qwen3Model"
+    configuration = "configurations/LARGE.json"   # its config.json's sizes, for estimates before it is fetched
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +36,12 @@ TIERS = ("embedded", "full", "local")
 
 @dataclass(frozen=True)
 class Model:
-    """One model. `folder` holds config, tokenizer and safetensors; `answers` says that right answers are known."""
+    """One model. `folder` holds config, tokenizer and safetensors; `answers` says that right answers are known.
+
+    Of one that is fetched, `hub` is its owner/name there, `revision` the commit that it is pinned to (empty: none),
+    and `configuration` a file with the sizes of its config.json. `absent` says why its files cannot be used on this
+    machine, and `digest` is the folder's when it was fetched; `conformance.models.places` finds out both.
+    """
 
     name: str
     roles: tuple[str, ...]
@@ -36,12 +50,24 @@ class Model:
     architecture: str = ""
     answers: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    hub: str = ""
+    revision: str = ""
+    trust_remote_code: bool = False
+    configuration: Path | None = None
+    absent: str = ""
+    digest: str = ""
+
+    @property
+    def config_file(self) -> Path:
+        """The model's own config.json, or the catalogue's where that is not there."""
+        own = self.folder / "config.json"
+        return self.configuration if self.configuration is not None and not own.is_file() else own
 
     @property
     def head_size(self) -> int | None:
         """The size of an attention head, as config.json says it; None where that cannot be read."""
         try:
-            found = checkpoint.config(self.folder)
+            found = checkpoint.config(self.config_file.parent, self.config_file.name)
             return int(found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
             return None
@@ -102,52 +128,96 @@ def load_catalogue(paths: Iterable[Path]) -> Catalogue:
             faults.append(f"{path}: {error}")
             continue
         faults.extend(f"{path}: {unknown('key', key, ['models'])}" for key in document if key != "models")
-        for name, entry in document.get("models", {}).items():
-            found = _entry_faults(entry)
+        entries = document.get("models", {})
+        if not isinstance(entries, dict):
+            faults.append(f"{path}: models: {entries!r}, but should be tables [models.NAME]")
+            continue
+        for name, entry in entries.items():
+            found = entry_faults(entry)
             faults.extend(f"{path}: models.{name}{fault}" for fault in found)
             if name in models:
                 faults.append(f"{path}: models.{name}: another catalogue has a model of this name; rename one")
             if not found:
-                models[name] = Model(
-                    name,
-                    tuple(entry["roles"]),
-                    entry["tier"],
-                    path.parent / entry["folder"],
-                    entry["architecture"],
-                    entry.get("answers", False),
-                    entry.get("parameters", {}),
-                )
+                models[name] = _model(name, entry, path.parent)
     if faults:
         raise UsageError(*faults)
     return Catalogue(tuple(models.values()))
+
+
+def _model(name: str, entry: Mapping[str, Any], beside: Path) -> Model:
+    return Model(
+        name=name,
+        roles=tuple(entry["roles"]),
+        tier=entry["tier"],
+        folder=beside / entry.get("folder", name),
+        architecture=entry["architecture"],
+        answers=entry.get("answers", False),
+        parameters=entry.get("parameters", {}),
+        hub=entry.get("hub", ""),
+        revision=entry.get("revision", ""),
+        trust_remote_code=entry.get("trust_remote_code", False),
+        configuration=beside / entry["configuration"] if "configuration" in entry else None,
+    )
 
 
 _KEYS: Mapping[str, tuple[type, str]] = {
     "roles": (list, "a list of roles"),
     "tier": (str, f"one of {', '.join(TIERS[:2])}"),
     "folder": (str, "a folder, relative to this file"),
+    "hub": (str, "the owner/name under which the hub has the model"),
+    "revision": (str, "a commit of the hub's repository, 40 hex digits"),
+    "trust_remote_code": (bool, "true where the model needs code that comes with it, or false"),
+    "configuration": (str, "a file with the sizes of the model's config.json, relative to this file"),
     "architecture": (str, "the model's class, as its config.json spells it"),
     "answers": (bool, "true where the right answers are known, or false"),
     "parameters": (dict, "a table"),
 }
-_OPTIONAL = {"answers", "parameters"}
+_OPTIONAL = {"answers", "parameters", "revision", "trust_remote_code", "configuration"}
+_OF_TIER = {"embedded": {"folder"}, "full": {"hub", "revision", "trust_remote_code", "configuration"}}
+_HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def _entry_faults(entry: Any) -> list[str]:
+def entry_faults(entry: Any) -> list[str]:
+    """Everything that is wrong with one entry, each as ".KEY: what, but should be ..." or ": what"."""
     if not isinstance(entry, dict):
         return [f": {entry!r} is no table of {', '.join(_KEYS)}"]
     found = [f": {unknown('key', key, _KEYS)}" for key in entry if key not in _KEYS]
+    tier = entry.get("tier")
+    known_tier = isinstance(tier, str) and tier in _OF_TIER
     for key, (kind, meaning) in _KEYS.items():
+        elsewhere = next((other for other, keys in _OF_TIER.items() if key in keys and other != tier), None)
         if key not in entry:
-            if key not in _OPTIONAL:
+            if key not in _OPTIONAL and elsewhere is None:
                 found.append(f": {key!r} is missing; it is {meaning}")
         elif not isinstance(entry[key], kind):
             found.append(f".{key}: {entry[key]!r}, but should be {meaning}")
-    if not found:
-        if not entry["roles"] or not all(isinstance(role, str) for role in entry["roles"]):
-            found.append(f".roles: {entry['roles']!r}, but should be at least one role, each a text")
-        if entry["tier"] not in TIERS[:2]:
-            found.append(f".tier: {unknown('tier', entry['tier'], TIERS[:2])}")
-        if Path(entry["folder"]).is_absolute() or ".." in Path(entry["folder"]).parts:
-            found.append(f".folder: {entry['folder']!r} leads out of the catalogue's folder; put the model inside")
+        elif elsewhere is not None and known_tier:
+            found.append(f".{key}: belongs to models of the tier {elsewhere!r}, and this one's is {tier!r}")
+        else:
+            found.extend(_value_faults(key, entry[key]))
+    if entry.get("trust_remote_code") is True and "revision" not in entry:
+        found.append(
+            ".trust_remote_code: true without a revision, so that anybody who can change the repository could run code "
+            "here; pin it with revision = a commit that somebody has read"
+        )
     return found
+
+
+def _value_faults(key: str, value: Any) -> list[str]:
+    """What is wrong with a value of the right type."""
+    meaning = _KEYS[key][1]
+    if key == "roles" and (not value or not all(isinstance(role, str) for role in value)):
+        return [f".roles: {value!r}, but should be at least one role, each a text"]
+    if key == "tier" and value not in TIERS[:2]:
+        return [f".tier: {unknown('tier', value, TIERS[:2])}"]
+    if key in ("folder", "configuration") and (Path(value).is_absolute() or ".." in Path(value).parts):
+        return [f".{key}: {value!r} leads out of the catalogue's folder; put it inside"]
+    if key == "hub" and not (_HUB_NAME.fullmatch(value) and ".." not in value):
+        return [f".hub: {value!r}, but should be {meaning}"]
+    if key == "revision" and not _COMMIT.fullmatch(value):
+        return [
+            f".revision: {value!r}, but should be {meaning}: a branch or tag can move; leave it out where none is "
+            "known, and `models fetch --write-pins` writes it"
+        ]
+    return []

@@ -19,6 +19,7 @@ HASHED = (
     "merges.txt",
     "*processor*.json",
     "chat_template*",
+    "*.py",  # loaded only where the catalogue turns a model's own code on
 )
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
@@ -61,9 +62,9 @@ def vision_layers(folder: Path) -> int | None:
     return count
 
 
-def config(folder: Path) -> dict[str, Any]:
+def config(folder: Path, name: str = "config.json") -> dict[str, Any]:
     """The parsed config.json of a folder that was checked."""
-    found: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads((folder / name).read_text("utf-8"))
     return found
 
 
@@ -100,7 +101,25 @@ def _weight_faults(folder: Path) -> list[str]:
                 "code; save the model with safe_serialization=True"
             ]
         return [f"{folder}: no weights; *.safetensors are needed"]
-    return [fault for file in files if (fault := _safetensors_fault(file))]
+    return [*_shard_faults(folder), *(fault for file in files if (fault := _safetensors_fault(file)))]
+
+
+def _shard_faults(folder: Path) -> list[str]:
+    """The shards that the index names and the folder lacks; an interrupted download leaves such a folder."""
+    faults = []
+    for index in sorted(folder.glob("*.safetensors.index.json")):
+        try:
+            shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+            missing = sorted(str(shard) for shard in shards if not (folder / str(shard)).is_file())
+        except OSError as error:
+            faults.append(_unreadable(index, error))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            faults.append(f"{index}: not an index of weights ({type(error).__name__}: {error})")
+        else:
+            faults += [
+                f"{folder / shard}: missing, though {index.name} names it; fetch the model again" for shard in missing
+            ]
+    return faults
 
 
 def _unreadable(file: Path, error: OSError) -> str:

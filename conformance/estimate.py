@@ -68,11 +68,16 @@ def estimate(plan: Plan, suites: Iterable[Suite], profile: Profile, timings: Tim
         if case.verdict is None:
             parts.setdefault((case.suite, case.target.id, case.model.name), []).append(case)
     found = []
+    referenced: set[tuple[str, str]] = set()
     for (suite, target, model), cases in parts.items():
         learnt = timings.seconds((plan.backend, target, model, suite), {case.test for case in cases}, device)
         declared = profile.estimates.get(cases[0].model.tier, {}).get(suite)
         if declared is None and cases[0].model.tier == "embedded":
             declared = _sum(seconds.get(path) for path in {case.suite_path for case in cases})
+        if declared is None and (fit := cases[0].fit) is not None:
+            computes = (suite, model) not in referenced  # the reference, once for all targets
+            declared = (fit.engine_s or 0.0) + (fit.reference_s if computes else 0.0)
+            referenced.add((suite, model))
         found.append(
             Part(suite, target, model, len(cases), declared if learnt is None else learnt, is_learnt=learnt is not None)
         )

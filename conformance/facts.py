@@ -1,7 +1,7 @@
 """What can be known of a machine without importing an engine: facts, as a JSON mapping.
 
     {"device": {"type", "name", "memory_gib", "available", "reason"}, "versions": {distribution: version or null},
-     "engines": [...], "python", "platform", "isa_flags": [...]}
+     "engines": [...], "python", "platform", "isa_flags": [...], "host": {"memory_gib", "cores"}}
 
 A key that is missing, or null under "device", is not known; a null under "versions" is known not to be installed.
 A worker, which may touch the device, completes them.
@@ -20,7 +20,7 @@ from typing import Any
 
 from conformance.names import UsageError, unknown
 
-KEYS = ("device", "versions", "engines", "python", "platform", "isa_flags")
+KEYS = ("device", "versions", "engines", "python", "platform", "isa_flags", "host")
 DEVICE_KEYS = ("type", "name", "memory_gib", "available", "reason")
 
 _ISA = re.compile(r"amx|avx|sse4|f16c|fma$|asimd|fphp|sve|sme|bf16|i8mm|rv\d|neon|vsx")
@@ -44,8 +44,10 @@ def local_facts(device: str, distributions: Iterable[str], engines: Iterable[str
     isa = isa_flags(text)
     if isa:
         facts["isa_flags"] = isa
+    memory = _memory_gib()
+    facts["host"] = {"memory_gib": memory, "cores": _cores()}
     if device == "cpu":
-        facts["device"].update(available=True, name=cpu_name(text), memory_gib=_memory_gib())
+        facts["device"].update(available=True, name=cpu_name(text), memory_gib=memory)
     return facts
 
 
@@ -90,6 +92,7 @@ def read_facts(path: Path) -> dict[str, Any]:
             ("versions", dict, "an object of distribution and version"),
             ("engines", list, "a list of engine names"),
             ("isa_flags", list, "a list of flags"),
+            ("host", dict, "an object with memory_gib and cores"),
         )
         if key in facts and not isinstance(facts[key], kind)
     ]
@@ -111,6 +114,11 @@ def read_facts(path: Path) -> dict[str, Any]:
             if not (device.get(key) is None or isinstance(device[key], kind))
         ]
         faults += [
+            f"facts {path}: host.{key} is {value!r}, but should be a number or null"
+            for key, value in facts.get("host", {}).items()
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)))
+        ]
+        faults += [
             f"facts {path}: versions.{name} is {version!r}, but should be text, or null for not installed"
             for name, version in facts.get("versions", {}).items()
             if not (version is None or isinstance(version, str))
@@ -128,7 +136,21 @@ def _misspelt(table: Mapping[str, Any], known: tuple[str, ...]) -> list[str]:
 
 
 def _memory_gib() -> float | None:
+    """The machine's memory, or the limit of the container that this process is in."""
     try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return None
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            whole = min(whole, int(Path(limit).read_text("ascii")))
+        except (OSError, ValueError):  # no such limit, or "max"
+            continue
+    return round(whole / 2**30, 1)
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1

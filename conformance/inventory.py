@@ -12,6 +12,7 @@ from typing import Any
 
 from conformance.names import UsageError
 from conformance.registry import Registry
+from conformance.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Suite:
     needs: tuple[str, ...]
     tests: tuple[Test, ...]
     seconds: float | None = None
+    workload: Workload | None = None
 
 
 def load_suites(registry: Registry) -> tuple[Suite, ...]:
@@ -114,6 +116,7 @@ def describe(name: str, suite: type[unittest.TestCase], faults: list[str]) -> Su
         needs=tuple(sorted(getattr(suite, "needs", ()))),
         tests=tuple(tests),
         seconds=_seconds(suite, faults),
+        workload=getattr(suite, "workload", None),
     )
 
 

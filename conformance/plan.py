@@ -19,12 +19,16 @@ from conformance import __version__, predicate
 from conformance.candidates import Candidate, candidates, vision_attention
 from conformance.catalogue import Catalogue, Model
 from conformance.inventory import Suite
+from conformance.models.fit import Fit, fit
 from conformance.names import UsageError
 from conformance.profile import Claim, EngineClaims, Profile
 from conformance.quirks import Quirk, combine
 from conformance.selection import Selection, resolve
 from conformance.target import Target
 from conformance.verdict import Verdict
+
+CERTIFICATION = "certification"
+"""The named run that takes no model whose commit is not known."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Case:
     settings: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    fit: Fit | None = None
     verdict: Verdict | None = None
     reason: str = ""
 
@@ -184,6 +189,16 @@ def _decide(
         settings=change.settings,
         options={**engine.options, **change.options},
         environment={**engine.environment, **change.environment},
+        fit=fit(
+            candidate.model,
+            candidate.suite.role,
+            candidate.suite.workload,
+            dtype=effective.dtype,
+            precision=claim.precision[effective.dtype],
+            device=profile.device,
+            facts=facts,
+            budget_minutes=_budget(profile, selection),
+        ),
     )
     missing = _missing_engine(engine, facts) or _missing_device(profile.device, facts)
     lacking = _not_supported(candidate, claim, vision, holds, profile)
@@ -195,7 +210,27 @@ def _decide(
         return replace(case, verdict=Verdict.SKIPPED, reason=reason)
     if lacking:
         return replace(case, verdict=Verdict.NOT_SUPPORTED, reason=lacking)
-    return case
+    obstacle = _obstacle(case, selection)
+    return replace(case, verdict=Verdict.ENVIRONMENT, reason=obstacle) if obstacle else case
+
+
+def _budget(profile: Profile, selection: Selection) -> float | None:
+    if selection.budget_minutes is not None:
+        return selection.budget_minutes
+    return profile.runs[selection.run].budget_minutes if selection.run else None
+
+
+def _obstacle(case: Case, selection: Selection) -> str:
+    """Why the model cannot be used on this machine or in this run, or an empty text."""
+    model = case.model
+    if model.absent:
+        return model.absent
+    if selection.run == CERTIFICATION and model.tier == "full" and not model.revision:
+        return (
+            f"the model {model.name} is not pinned to a commit, so nobody else could certify the same; `python -m "
+            f"conformance models fetch {model.name}` records the commit, and --write-pins writes it into the catalogue"
+        )
+    return case.fit.refusal if case.fit is not None else ""
 
 
 def _not_supported(
@@ -251,7 +286,10 @@ def _hash(suites: Iterable[Suite], profile: Profile, catalogue: Catalogue, selec
         ],
         "profile": profile.text,
         "catalogue": [
-            [model.name, model.roles, model.tier, model.architecture, model.answers, dict(model.parameters)]
+            [
+                *(model.name, model.roles, model.tier, model.architecture, model.answers, dict(model.parameters)),
+                *((model.hub, model.revision) if model.tier == "full" else ()),
+            ]
             for model in catalogue.models
         ],
         "selection": selection.record(),

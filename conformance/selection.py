@@ -22,6 +22,8 @@ class Selection:
     `models` holds (role, model name or None); a role alone restricts the plan to it, a role with a name makes that
     model the one that plays it. A role may be shortened at a dot: "embedding" is every "embedding.*".
     `visions` are attention backends of vision towers; without any, a tower takes the text's.
+    `tier` is "embedded" or "full", which has the embedded models too; without it, the named run's or "embedded" holds.
+    `budget_minutes` takes the place of the named run's.
     `pattern` is a shell pattern or a part of the case's id.
     """
 
@@ -33,6 +35,8 @@ class Selection:
     models: tuple[tuple[str, str | None], ...] = ()
     pattern: str | None = None
     run: str | None = None
+    tier: str | None = None
+    budget_minutes: float | None = None
     as_of: datetime.date = RELEASE_DATE
 
     def takes(self, case_id: str) -> bool:
@@ -40,8 +44,10 @@ class Selection:
         return self.pattern is None or self.pattern in case_id or fnmatchcase(case_id, self.pattern)
 
     def record(self) -> dict[str, Any]:
-        """The selection as JSON-able data."""
-        return {**asdict(self), "as_of": self.as_of.isoformat()}
+        """The selection as JSON-able data; the budget selects nothing, and may be another when a run is resumed."""
+        record = {**asdict(self), "as_of": self.as_of.isoformat()}
+        del record["budget_minutes"]
+        return record
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,11 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
                     if suite in names and suite not in run.suites
                 )
                 wanted_suites = tuple(suite for suite in wanted_suites if suite in run.suites)
+    if selection.tier is not None:
+        if selection.tier not in TIERS[:2]:
+            faults.append(unknown("tier", selection.tier, TIERS[:2]))
+        else:
+            tiers = TIERS[: TIERS.index(selection.tier) + 1]
     models, roles = _models(selection.models, suites, catalogue, faults)
     if faults:
         raise UsageError(*faults)

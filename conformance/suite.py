@@ -17,6 +17,7 @@ from conformance import criteria
 from conformance.judgement import Judgement
 from conformance.runner import Effective, Observation, Runner
 from conformance.verdict import Verdict
+from conformance.workload import Workload
 
 if TYPE_CHECKING:
     from conformance.criteria.observed import VisionRequested
@@ -148,6 +149,8 @@ class ConformanceSuite(unittest.TestCase):
     seconds: ClassVar[float | None] = None
     """How long the suite takes for one embedded model on one target on a CPU with two cores, loading included: the
     estimate of a run until earlier runs have shown better. A profile may say otherwise for its backend."""
+    workload: ClassVar[Workload | None] = None
+    """How much the largest observation asks of a model; without it, memory and time are not estimated beforehand."""
 
     bench: Bench
 

@@ -9,6 +9,7 @@ from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import ClassLogits
 from conformance.suite import Ask, ConformanceSuite, observation, requirement
+from conformance.workload import Workload
 from suites.inputs import classification
 
 __all__ = ["Classification", "load_tests"]
@@ -19,6 +20,7 @@ class Classification(ConformanceSuite):
     seconds = 1.5
     needs = frozenset({"classify"})
     inputs = staticmethod(classification.inputs)
+    workload = Workload(prompts=128, tokens=12908, longest=1150)
 
     @observation()
     @staticmethod

@@ -10,6 +10,7 @@ from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import Vectors
 from conformance.suite import Ask, ConformanceSuite, observation, requirement
+from conformance.workload import Workload
 from suites.inputs import embedding
 
 __all__ = ["EncoderEmbedding", "LastTokenEmbedding", "load_tests"]
@@ -18,6 +19,7 @@ __all__ = ["EncoderEmbedding", "LastTokenEmbedding", "load_tests"]
 class Embedding(ConformanceSuite):
     needs = frozenset({"embed"})
     inputs = staticmethod(embedding.inputs)
+    workload = Workload(prompts=34, tokens=9134, longest=1280)
 
     @observation()
     @staticmethod
@@ -67,6 +69,7 @@ class Embedding(ConformanceSuite):
 class LastTokenEmbedding(Embedding):
     role = "embedding.last"
     seconds = 3
+    workload = Workload(prompts=34, tokens=9102, longest=1280, passes=2)
 
     @observation()
     @staticmethod

@@ -11,6 +11,7 @@ from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import ForcedLogprobs, Generations
 from conformance.suite import Ask, observation, requirement
+from conformance.workload import Workload
 from suites import anchoring
 from suites.greedy import MAX_TOKENS, GreedyText
 from suites.inputs import generation
@@ -23,6 +24,7 @@ class Generation(GreedyText):
     seconds = 20
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(generation.inputs)
+    workload = Workload(prompts=33, tokens=9369, longest=1150, new_tokens=128)
 
     @observation(yardstick=False)
     @staticmethod

@@ -13,6 +13,7 @@ from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import ForcedLogprobs, Generations, VisionFeatures
 from conformance.suite import Ask, observation, requirement
+from conformance.workload import Workload
 from suites import anchoring
 from suites.greedy import MAX_TOKENS, GreedyText
 from suites.inputs import multimodal
@@ -28,6 +29,7 @@ class Multimodal(GreedyText):
     seconds = 20
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(multimodal.inputs)
+    workload = Workload(prompts=38, tokens=4500, longest=1150, new_tokens=128, patches=6906, largest_picture=3726)
 
     @observation(yardstick=False)
     @staticmethod

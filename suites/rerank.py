@@ -12,6 +12,7 @@ from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import Scalars, TokenLogprobs
 from conformance.suite import Ask, observation, requirement
+from conformance.workload import Workload
 from suites import templates
 from suites.inputs import rerank
 from suites.scored import Scored
@@ -24,6 +25,7 @@ class DecoderRerank(Scored):
     seconds = 2.5
     needs = frozenset({"token_logprobs"})
     inputs = staticmethod(rerank.inputs)
+    workload = Workload(prompts=128, tokens=18186, longest=1203)
 
     @observation()
     @staticmethod
@@ -76,6 +78,7 @@ class CrossEncoderRerank(Scored):
     causal = False
     needs = frozenset({"score_pairs"})
     inputs = staticmethod(rerank.inputs)
+    workload = Workload(prompts=128, tokens=8713, longest=1129)
 
     @observation()
     @staticmethod

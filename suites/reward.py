@@ -11,6 +11,7 @@ from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import Scalars
 from conformance.suite import Ask, observation, requirement
+from conformance.workload import Workload
 from suites.inputs import reward
 from suites.scored import Scored
 
@@ -22,6 +23,7 @@ class Reward(Scored):
     seconds = 2.5
     needs = frozenset({"reward"})
     inputs = staticmethod(reward.inputs)
+    workload = Workload(prompts=128, tokens=17121, longest=1127)
 
     @observation()
     @staticmethod

@@ -95,3 +95,57 @@ def test_a_folder_that_cannot_play_a_role_is_rejected(tmp_path: Path) -> None:
     catalogue = catalogue.with_folder("words", model_folder(tmp_path / "mine"))
     with pytest.raises(UsageError, match="has the same name"):
         catalogue.with_folder("words", model_folder(tmp_path / "deeper" / "mine"))
+
+
+FULL = """
+[models.large]
+roles = ["words"]
+tier = "full"
+hub = "owner/large-1.5B"
+architecture = "ToyLM"
+configuration = "large.json"
+"""
+
+
+def test_a_fetched_model_is_read_with_its_origin(tmp_path: Path) -> None:
+    (tmp_path / "large.json").write_text('{"hidden_size": 512, "num_attention_heads": 4}')
+    model = load_catalogue([write(tmp_path, FULL)]).named("large")
+    assert (model.hub, model.revision, model.trust_remote_code) == ("owner/large-1.5B", "", False)
+    assert model.head_size == 128, "known before the model is fetched"
+    pinned = FULL + f'revision = "{"a1" * 20}"\ntrust_remote_code = true\n'
+    model = load_catalogue([write(tmp_path, pinned)]).named("large")
+    assert (model.revision, model.trust_remote_code) == ("a1" * 20, True)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('hub = "owner/large-1.5B"', "", "'hub' is missing; it is the owner/name"),
+        ("owner/large-1.5B", "large", "'large', but should be the owner/name"),
+        ("owner/large-1.5B", "../large", "should be the owner/name"),
+        ("owner/large-1.5B", "https://hub/owner/large", "should be the owner/name"),
+        ('hub = "owner/large-1.5B"', "hub = 3", "3, but should be the owner/name"),
+        ("hub =", "hubb =", "unknown key 'hubb'; did you mean 'hub'"),
+        ("tier =", 'revision = "main"\ntier =', "a branch or tag can move"),
+        ("tier =", f'revision = "{"A" * 40}"\ntier =', "40 hex digits"),
+        ("tier =", "trust_remote_code = true\ntier =", "true without a revision"),
+        ("tier =", 'folder = "here"\ntier =', "belongs to models of the tier 'embedded', and this one's is 'full'"),
+        ('"large.json"', '"../large.json"', "leads out of the catalogue's folder"),
+        ("[models.large]", "models = 3\n[more.large]", "but should be tables"),
+    ],
+)
+def test_a_wrong_entry_of_a_fetched_model_is_rejected(tmp_path: Path, right: str, wrong: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_catalogue([write(tmp_path, FULL.replace(right, wrong))])
+
+
+def test_an_embedded_model_comes_from_no_hub(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="belongs to models of the tier 'full', and this one's is 'embedded'"):
+        load_catalogue([write(tmp_path, RIGHT + 'hub = "owner/one"\n')])
+
+
+def test_every_fault_of_every_entry_is_said_at_once(tmp_path: Path) -> None:
+    text = RIGHT.replace("tier =", "teir =") + FULL.replace("owner/", "").replace("tier =", 'revision = "v1"\ntier =')
+    with pytest.raises(UsageError) as caught:
+        load_catalogue([write(tmp_path, text)])
+    assert len(caught.value.faults) == 4, caught.value.faults

@@ -140,3 +140,14 @@ def test_the_token_limit_is_the_smaller_of_those_that_are_known(
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": positions}))
     (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": tokenizer}))
     assert checkpoint.token_limit(folder) == limit
+
+
+def test_a_shard_that_the_index_names_must_be_there(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"weight": "model.safetensors", "more": "model-2.safetensors"}}))
+    assert faults(folder) == [
+        f"{folder / 'model-2.safetensors'}: missing, though {index.name} names it; fetch the model again"
+    ]
+    for content in ("{", "[]", '{"weight_map": 3}'):
+        index.write_text(content)
+        assert "not an index of weights" in faults(folder)[0]

@@ -74,6 +74,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         help="only this role; or, for this role, a model of the catalogue or a folder, e.g. embedding.last=./my-model",
         **many,
     )
+    parser.add_argument("--tier", metavar="TIER", help="embedded (the default) or full: the fetched models as well")
     parser.add_argument("--run", metavar="NAME", help="a run that the profile names, e.g. presubmit")
     parser.add_argument("-k", dest="pattern", metavar="PATTERN", help="a shell pattern, or a part, of the case's id")
     add_as_of(parser)
@@ -123,6 +124,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     """Load and check everything that a plan needs. Raises UsageError with every fault."""
     from conformance.catalogue import load_catalogue
     from conformance.inventory import load_suites
+    from conformance.models.places import located
     from conformance.profile import load_profile
     from conformance.profile_checks import installed_faults
     from conformance.registry import discover
@@ -130,7 +132,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     registry = discover()
     profile = load_profile(profile_path(options, registry))
     suites = load_suites(registry)
-    catalogue = load_catalogue(registry.catalogue_paths())
+    catalogue = located(load_catalogue(registry.catalogue_paths()))
     faults = installed_faults(profile, suites, catalogue, registry.engines)
     if faults:
         raise UsageError(*faults)
@@ -197,6 +199,8 @@ def _selection(
         models=tuple(dict.fromkeys(models)),
         pattern=options.pattern,
         run=options.run,
+        tier=options.tier,
+        budget_minutes=getattr(options, "budget", None),
         as_of=options.as_of,
     )
     return selection, catalogue

@@ -126,6 +126,7 @@ def case_record(case: Case) -> dict[str, Any]:
         "settings": dict(case.settings),
         "options": dict(case.options),
         "environment": dict(case.environment),
+        "estimate": None if case.fit is None else vars(case.fit),
         "verdict": None if case.verdict is None else str(case.verdict),
         "reason": case.reason,
     }

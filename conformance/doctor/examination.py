@@ -123,13 +123,20 @@ class _Workers:
 
 def _not_run(plan: Plan) -> Iterator[Finding]:
     """Cases of which the plan itself knows that they cannot run here."""
-    reasons: dict[str, int] = {}
+    reasons: dict[tuple[str, str, str], int] = {}
     for case in plan.cases:
         if case.verdict is Verdict.ENVIRONMENT:
-            reasons[case.reason] = reasons.get(case.reason, 0) + 1
-    for reason, count in reasons.items():
-        found = f"{count} of {len(plan.cases)} cases cannot run: {one_line(reason)}"
-        yield problem("engines", found, "install what is missing, or select others (--engine)")
+            of, advice = "engines", "install what is missing, or select others (--engine)"
+            if case.reason == case.model.absent:
+                of, advice = (
+                    "models",
+                    f"python -m conformance models fetch {case.model.name}, or select others (--model)",
+                )
+            elif case.fit is not None and case.reason == case.fit.refusal:
+                of, advice = "models", "take a larger machine, or select others (--model, --dtype, --budget)"
+            reasons[of, case.reason, advice] = reasons.get((of, case.reason, advice), 0) + 1
+    for (of, reason, advice), count in reasons.items():
+        yield problem(of, f"{count} of {len(plan.cases)} cases cannot run: {one_line(reason)}", advice)
 
 
 def _on_the_device(of: Examination, asked: Questioner, answer: Mapping[str, Any]) -> Iterator[Finding]:

@@ -44,8 +44,12 @@ def needed_bytes(folder: Path, dtype: str) -> int:
 def largest(cases: tuple[Case, ...], dtype: str | None = None) -> tuple[int, str]:
     """The largest need of any case and whose it is, in `dtype` instead of the case's own if given; (0, "") for none."""
     needs = [(0, "")]
+    for case in cases:
+        if case.fit is not None:  # of a full-size model more is known than the size of its weights
+            size = case.fit.device_bytes if dtype is None else case.fit.host_bytes
+            needs.append((size, f"{case.model.name} in {case.effective_target.dtype}"))
     for folder, name, each in {
-        (case.model.folder, case.model.name, dtype or case.effective_target.dtype) for case in cases
+        (case.model.folder, case.model.name, dtype or case.effective_target.dtype) for case in cases if case.fit is None
     }:
         try:
             needs.append((needed_bytes(folder, each), f"{name} in {each}"))

@@ -77,7 +77,8 @@ def look_up(cases: tuple[Case, ...], isa: str) -> References:
         if _bytes(model.folder) > HASHED_AT_MOST:
             large[model.name] = None
             continue
-        identity = store.identify(resolve(case.suite_path), model.folder, parameters(model), isa)
+        computed_in = "float64" if case.fit is None else case.fit.reference
+        identity = store.identify(resolve(case.suite_path), model.folder, parameters(model), isa, computed_in)
         kept = [store.shipped(model.folder, identity)] if model.tier == "embedded" else []
         kept.append(store.cached(identity))
         wanted = {compute.REFERENCE: None}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch  # not at run time: estimates of memory read this file where there is none
 
 PADDED_TOKENS = 20_000
 """At most so many padded tokens a batch: activations stay within some hundred MiB for small models."""
@@ -40,6 +42,8 @@ def pad(
 
     Positions count from the first real token; those of padding are 0.
     """
+    import torch
+
     longest = max(len(row) for row in rows)
     ids = torch.full((len(rows), longest), pad_id, dtype=torch.long)
     mask = torch.zeros_like(ids)

@@ -51,6 +51,11 @@ _AUTO_CLASS = {
 }
 
 
+def auto_class(role: str) -> Any:
+    """The transformers class that loads a model for `role`, or for the task before the role's dot."""
+    return _AUTO_CLASS.get(role) or _AUTO_CLASS[role.split(".")[0]]
+
+
 class LoadedModel(Runner):
     """What every answer needs; `TransformersRunner` asks the questions."""
 
@@ -67,10 +72,15 @@ class LoadedModel(Runner):
             raise Unavailable(f"transformers {transformers.__version__} is too old; {OLDEST} or newer is needed")
         devices.set_precision_switches()
         self.device = torch.device(request.device)
-        self.tokenizer = AutoTokenizer.from_pretrained(request.folder, local_files_only=True)
+        self._own_code = bool(request.parameters.get("trust_remote_code", False))
+        self.tokenizer = AutoTokenizer.from_pretrained(
+            request.folder, local_files_only=True, trust_remote_code=self._own_code
+        )
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         self.model = self._load()
+        if getattr(self.model.config, "pad_token_id", None) is None:  # classifiers find a row's last token by it
+            self.model.config.pad_token_id = self.tokenizer.pad_token_id
         self.model.register_forward_pre_hook(self._count_forward)
         # Renamed in transformers 5, where the old name warns.
         known = inspect.signature(self.model.forward).parameters
@@ -90,7 +100,7 @@ class LoadedModel(Runner):
 
     def _load(self) -> Any:
         request = self.request
-        kind = _AUTO_CLASS.get(request.role) or _AUTO_CLASS[request.role.split(".")[0]]
+        kind = auto_class(request.role)
         attention: str | dict[str, str] = request.attention
         if request.vision_attention not in ("", request.attention):
             attention = {"text_config": request.attention, "vision_config": request.vision_attention}
@@ -100,6 +110,7 @@ class LoadedModel(Runner):
             attn_implementation=attention,
             local_files_only=True,
             use_safetensors=True,
+            trust_remote_code=self._own_code,
             output_loading_info=True,
         )
         missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))

@@ -110,15 +110,14 @@ class TransformersRunner(LoadedModel):
                 with self._computing():
                     output = self.model.generate(inputs, attention_mask=mask, generation_config=config, **seen_with)
                 generated = output.sequences[:, inputs.shape[1] :].cpu()
-                scores = torch.stack([_log_softmax(step) for step in output.logits], dim=1)
-                best = scores.topk(top_k, dim=-1)
-                chosen = scores.gather(2, generated[:, : scores.shape[1], None])[..., 0]
-                for row, index in enumerate(batch):
+                for row, index in enumerate(batch):  # a batch's logprobs of a large vocabulary would take gigabytes
                     ids[index] = _until_end(generated[row].tolist(), ends)
                     length = len(ids[index])
-                    logprobs[index, :length] = chosen[row, :length]
-                    top_ids[index, :length] = best.indices[row, :length]
-                    top_logprobs[index, :length] = best.values[row, :length]
+                    scores = _log_softmax(torch.stack([step[row] for step in output.logits[:length]]))
+                    best = scores.topk(top_k, dim=-1)
+                    logprobs[index, :length] = scores.gather(1, generated[row, :length, None])[:, 0]
+                    top_ids[index, :length] = best.indices
+                    top_logprobs[index, :length] = best.values
         longest = max((len(row) for row in ids), default=0)
         return Generations(
             rows,
@@ -227,7 +226,8 @@ class TransformersRunner(LoadedModel):
         # Short continuations are filled up on the right, where causal attention keeps them out of what is read.
         whole = [[*row, *tokens, *[row[0]] * (length - len(tokens))] for row, tokens in zip(rows, forced, strict=True)]
         _, logits, _, _ = self._prefill(whole, pictures, keep=length + 1, use_cache=False)
-        return _log_softmax(logits[:, :-1]).gather(2, wanted)
+        # Row by row: a batch's logprobs of a large vocabulary would take gigabytes.
+        return torch.stack([_log_softmax(row).gather(1, ids) for row, ids in zip(logits[:, :-1], wanted, strict=True)])
 
     def _score_by_decode(
         self,

@@ -78,6 +78,8 @@ def claimed_precision(case: Case) -> str:
 def parameters(model: Model) -> dict[str, Any]:
     """The model's parameters; a folder of the user's has its own token limit and pooling, not the catalogue's."""
     own = dict(model.parameters)
+    if model.trust_remote_code:
+        own["trust_remote_code"] = True
     if model.tier == "local":
         own.pop("max_tokens", None)
         own.update(_pooling(model.folder))

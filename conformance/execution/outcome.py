@@ -19,6 +19,7 @@ from conformance.execution.errors import (
     WorkerGone,
 )
 from conformance.execution.references import ReferenceFailed
+from conformance.reference.sample import UncheckedReference
 from conformance.reference.store import StoreError
 from conformance.runner import NotSupported, Unavailable
 from conformance.suite import Underpowered
@@ -47,7 +48,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return Outcome(Verdict.FAIL, first, text)
     if isinstance(error, (NotSupported, unittest.SkipTest)):
         return Outcome(Verdict.NOT_SUPPORTED, first, text)
-    if isinstance(error, (EnvironmentLacking, Unavailable)):
+    if isinstance(error, (EnvironmentLacking, Unavailable, UncheckedReference)):
         reason = error.message.strip().splitlines()[0] if isinstance(error, RemoteFailure) else first
         return Outcome(Verdict.ENVIRONMENT, reason, text)
     if isinstance(error, OutOfMemory):

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conformance.checkpoint import CheckpointError
 from conformance.codec import ProtocolError
 from conformance.execution.errors import EnvironmentLacking, ExecutionError, ServerDied
 from conformance.execution.pools import Pools
 from conformance.execution.remote import RemoteRunner
+from conformance.models.fit import PATIENCE, Fit
 from conformance.reference import compute
+from conformance.reference.sample import OwnError, require_small
 from conformance.reference.store import Identity, Part, PartSet, cached, identify, shipped
 from conformance.runner import LoadRequest, Unavailable
 from conformance.suite import ConformanceSuite
@@ -32,18 +35,34 @@ class References:
     seconds: float  # for the loading, and for each call, of a computation
     note: Callable[[str], None]
     computed: int = 0
-    _identities: dict[tuple[str, str], Identity] = field(default_factory=dict)
+    _patience: float = 0.0
+    _identities: dict[tuple[str, str, str], Identity] = field(default_factory=dict)
 
     def get(
-        self, suite: type[ConformanceSuite], request: LoadRequest, *, embedded: bool, precision: str
+        self,
+        suite: type[ConformanceSuite],
+        request: LoadRequest,
+        *,
+        embedded: bool,
+        precision: str,
+        fit: Fit | None = None,
+        digest: str = "",
     ) -> tuple[Part, Part]:
         """Reference and yardstick for `request.dtype` under the claimed `precision`.
 
-        Raises ValueError where there is no yardstick for the claim, StoreError for a damaged part, ReferenceFailed
+        `fit` says in which dtype the reference is computed on this host, and how long that may take; `digest` is that
+        of the folder when it was fetched. Raises CheckpointError where the folder has another one now,
+        UncheckedReference where a reference in float32 is not exact enough for this yardstick,
+        ValueError where there is no yardstick for the claim, StoreError for a damaged part, ReferenceFailed
         where computing one failed, and Unavailable where this machine lacks what computes them.
         """
         folder = Path(request.folder)
-        identity = self._identify(suite, request)
+        identity = self._identify(suite, request, fit.reference if fit is not None else "float64")
+        if digest and identity.weights != digest:
+            raise CheckpointError(
+                f"{folder}: is not the model that was fetched; `python -m conformance models verify {request.model}` "
+                "names the files that are altered"
+            )
         name = compute.part_name(request.dtype, precision)
         if embedded:
             parts = shipped(folder, identity)
@@ -53,6 +72,7 @@ class References:
                 return reference, yardstick
         parts = cached(identity)
         subject = compute.Subject(suite, request, Tokenizer(folder))
+        self._patience = max(self.seconds, PATIENCE * fit.reference_s) if fit is not None else self.seconds
         reference = parts.load(compute.REFERENCE) or self._compute_reference(subject, parts)
         yardstick = parts.yardstick(name, reference)
         if yardstick is None:
@@ -60,19 +80,30 @@ class References:
                 found = compute.compute_yardstick(subject, reference, request.dtype, precision, self._start)
             parts.save_yardstick(name, found, reference)
             yardstick = parts.yardstick(name, reference) or found
+        if identity.dtype != "float64":
+            shares = require_small(parts.own_errors(), reference, yardstick)
+            told = ", ".join(f"{each} {share:.2g}" for each, share in shares.items())
+            self.note(
+                f"the reference of {request.model} is in float32, as fp64 needs more memory than this host has; its "
+                f"own error on a sample, as a share of the yardstick's in {request.dtype}: {told}"
+            )
         return reference, yardstick
 
-    def _identify(self, suite: type[ConformanceSuite], request: LoadRequest) -> Identity:
+    def _identify(self, suite: type[ConformanceSuite], request: LoadRequest, dtype: str) -> Identity:
         """Hashes the model's folder once for all targets: full-size weights take seconds."""
-        key = (f"{suite.__module__}:{suite.__qualname__}", request.folder)
+        key = (f"{suite.__module__}:{suite.__qualname__}", request.folder, dtype)
         if key not in self._identities:
-            self._identities[key] = identify(suite, Path(request.folder), request.parameters, self.isa)
+            self._identities[key] = identify(suite, Path(request.folder), request.parameters, self.isa, dtype)
         return self._identities[key]
 
     def _compute_reference(self, subject: compute.Subject, parts: PartSet) -> Part:
+        errors: dict[str, OwnError] | None = None
         with self._computing(subject, "the reference"):
-            reference = compute.compute_reference(subject, self._start)
-        parts.save(compute.REFERENCE, reference)
+            if parts.identity.dtype == "float64":
+                reference = compute.compute_reference(subject, self._start)
+            else:
+                reference, errors = compute.compute_narrow_reference(subject, self._start)
+        parts.save(compute.REFERENCE, reference, errors)
         return reference
 
     @contextmanager
@@ -90,4 +121,4 @@ class References:
 
     def _start(self, request: LoadRequest) -> Any:
         pool = self.pools.get(compute.RUNNER, "fork", {})
-        return RemoteRunner(request, pool, compute.RUNNER, load_seconds=self.seconds, call_seconds=self.seconds)
+        return RemoteRunner(request, pool, compute.RUNNER, load_seconds=self._patience, call_seconds=self._patience)

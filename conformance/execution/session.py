@@ -24,6 +24,7 @@ from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.remote import RemoteRunner
 from conformance.judgement import Judgement
+from conformance.models.fit import PATIENCE
 from conformance.plan import Case
 from conformance.runner import Effective, Unavailable
 from conformance.suite import Answers, Ask, Bench, Underpowered
@@ -58,7 +59,8 @@ class Session:
         self._engine_class = engine_class
         self._pools = pools
         self._load_seconds = load_seconds
-        self._case_seconds = case_seconds
+        fit = group.first.fit  # a full-size model on a CPU takes longer than a case of an embedded one may
+        self._case_seconds = max(case_seconds, PATIENCE * (fit.engine_s or 0.0) if fit is not None else 0.0)
         self._runner: RemoteRunner | None = None
         self._refusal: Exception | None = None  # the model cannot be loaded; asking again would not help
         self._bench: Bench | None = None
@@ -130,7 +132,12 @@ class Session:
         case = self.group.first
         checkpoint.check(case.model.folder)
         reference, yardstick = references.get(
-            self.suite, self.request, embedded=case.model.tier == "embedded", precision=claimed_precision(case)
+            self.suite,
+            self.request,
+            embedded=case.model.tier == "embedded",
+            precision=claimed_precision(case),
+            fit=case.fit,
+            digest=case.model.digest,
         )
         tokenizer = Tokenizer(case.model.folder)
         known = Answers(reference.__getitem__)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from conformance.reference.sample import OwnError, Recording, own_errors
 from conformance.runner import LoadRequest, Observation, Runner
 from conformance.suite import Answers, Ask, ConformanceSuite
 
@@ -96,6 +97,31 @@ def compute_reference(subject: Subject, start: StartRunner) -> dict[str, Observa
     with start(request) as runner:
         answers = _answers(subject, runner)
         return {name: getattr(answers, name) for name, wants in subject.suite.observations().items() if wants.reference}
+
+
+def compute_narrow_reference(
+    subject: Subject, start: StartRunner
+) -> tuple[dict[str, Observation], dict[str, OwnError]]:
+    """The reference in float32, for a host without the memory for fp64, and its own error on a sample.
+
+    Raises UncheckedReference where the suite's observations cannot be sampled.
+    """
+    request = replace(
+        subject.request,
+        device="cpu",
+        dtype="float32",
+        attention="eager",
+        vision_attention="",
+        options={"batch_size": 1, **PLACED},
+    )
+    wanted = subject.suite.observations()
+    with start(request) as runner:
+        recording = Recording(runner)
+        answers = _answers(subject, cast(Runner, recording))
+        found = {name: getattr(answers, name) for name, wants in wanted.items() if wants.reference}
+    compared = {name: found[name] for name, wants in wanted.items() if wants.yardstick}
+    with start(replace(request, options={**request.options, "widen_by_module": True})) as wide:
+        return found, own_errors(compared, recording.calls, wide)
 
 
 def compute_yardstick(

@@ -8,6 +8,32 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 
+class WidenedByModule:
+    """A float32 model that computes in float64: each module's weights are widened while it runs, and no longer.
+
+    For models whose float64 weights would not fit into memory: float32 weights stay, and beside them at most one
+    module's in float64. Embeddings are looked up in float32 and widened, which is exact. To be used with `Widened`.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._narrow: dict[int, dict[str, torch.nn.Parameter | None]] = {}
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                module.register_forward_hook(lambda module, inputs, output: output.double())
+            elif module._parameters:
+                module.register_forward_pre_hook(self._widen)
+                module.register_forward_hook(self._restore, always_call=True)
+
+    def _widen(self, module: torch.nn.Module, _: Any) -> None:
+        self._narrow[id(module)] = narrow = dict(module._parameters)
+        for name, weight in narrow.items():
+            if weight is not None:
+                module._parameters[name] = torch.nn.Parameter(weight.data.double(), requires_grad=False)
+
+    def _restore(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+        module._parameters.update(self._narrow.pop(id(module)))
+
+
 class Widened(TorchFunctionMode):
     """While active, every request for float32 gives float64.
 

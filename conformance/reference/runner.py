@@ -10,14 +10,15 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from conformance.engines.transformers import TransformersRunner
-from conformance.reference.precision import Widened
+from conformance.reference.precision import Widened, WidenedByModule
 from conformance.runner import LoadRequest
 
 IDEAL_FUSED = "conformance_ideal_fused"
 
 
 class ReferenceRunner(TransformersRunner):
-    """Options beside the batch size: `widen` (fp64 throughout) and `frequency_ulps` (rotary frequencies moved).
+    """Options beside the batch size: `widen` (fp64 throughout), `widen_by_module` (the same with weights that stay in
+    float32), and `frequency_ulps` (rotary frequencies moved).
 
     The attention `conformance_ideal_fused` is the yardstick of fused kernels.
     """
@@ -29,11 +30,14 @@ class ReferenceRunner(TransformersRunner):
 
     def __enter__(self) -> ReferenceRunner:
         super().__enter__()
+        if self.request.options.get("widen_by_module"):
+            WidenedByModule(self.model)
         _move_frequencies(self.model, int(self.request.options.get("frequency_ulps", 0)))
         return self
 
     def _computing(self) -> AbstractContextManager[Any]:
-        return Widened() if self.request.options.get("widen") else super()._computing()
+        widens = self.request.options.get("widen") or self.request.options.get("widen_by_module")
+        return Widened() if widens else super()._computing()
 
 
 def _move_frequencies(model: torch.nn.Module, ulps: int) -> None:

@@ -23,6 +23,7 @@ from conformance import checkpoint, codec
 from conformance.cache import cache_folder
 from conformance.facts import installed_version
 from conformance.reference.compute import values_of
+from conformance.reference.sample import OwnError
 from conformance.runner import Observation
 from conformance.suite import ConformanceSuite
 
@@ -43,6 +44,7 @@ class Identity:
     code: str  # sha256 of the code that computes
     versions: Mapping[str, str]
     isa: str  # of the CPU that computes; its kernels round differently
+    dtype: str = "float64"  # that the reference is computed in
 
     @property
     def key(self) -> str:
@@ -54,11 +56,13 @@ class Identity:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def identify(suite: type[ConformanceSuite], folder: Path, parameters: Mapping[str, Any], isa: str) -> Identity:
+def identify(
+    suite: type[ConformanceSuite], folder: Path, parameters: Mapping[str, Any], isa: str, dtype: str = "float64"
+) -> Identity:
     """The identity of what `suite` wants to know of the model in `folder` on this machine."""
     inputs = _sha256(repr((suite.inputs(), sorted(parameters.items()), sorted(suite.observations().items()))))
     versions = {name: installed_version(name) or "not installed" for name in ("torch", "transformers")}
-    return Identity(checkpoint.digest(folder), inputs, _code_digest(suite.__module__), versions, isa)
+    return Identity(checkpoint.digest(folder), inputs, _code_digest(suite.__module__), versions, isa, dtype)
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,24 @@ class PartSet:
             for name, error in errors.items()
         }
 
-    def save(self, part: str, observations: Part) -> None:
-        """Store a part; a reader sees the old manifest or the new one, never half of either."""
+    def own_errors(self) -> dict[str, OwnError]:
+        """The sampled error of a reference in float32, by observation; empty where it is in fp64."""
+        manifest = self._manifest() or {}
+        return {
+            name: OwnError(tuple(each["rows"]), each["rms"]) for name, each in manifest.get("own_errors", {}).items()
+        }
+
+    def save(self, part: str, observations: Part, errors: Mapping[str, OwnError] | None = None) -> None:
+        """Store a part, and the reference's own `errors` where it has any.
+
+        A reader sees the old manifest or the new one, never half of either.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         content = _serialise(observations)
         manifest = self._manifest() or {"identity": self.identity.to_json(), "parts": {}}
         manifest["parts"] = {**manifest["parts"], part: hashlib.sha256(content).hexdigest()}
+        if errors:
+            manifest["own_errors"] = {name: error.to_json() for name, error in errors.items()}
         _write(self.folder / f"{part}.safetensors", content)
         _write(self.folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
 
@@ -129,8 +145,13 @@ def shipped(model_folder: Path, identity: Identity) -> PartSet:
 
 
 def cached(identity: Identity) -> PartSet:
-    """The set in the content-addressed store: CONFORMANCE_CACHE, or the user's cache folder."""
-    return PartSet(cache_folder() / "references" / identity.key, identity)
+    """The set in the content-addressed store."""
+    return PartSet(references_folder() / identity.key, identity)
+
+
+def references_folder() -> Path:
+    """The content-addressed store: in CONFORMANCE_CACHE, or in the user's cache folder."""
+    return cache_folder() / "references"
 
 
 def _serialise(observations: Part) -> bytes:

@@ -1,0 +1,43 @@
+"""Is a model still what was fetched? Every file is read and hashed again."""
+
+from __future__ import annotations
+
+from conformance import checkpoint
+from conformance.catalogue import Model
+from conformance.models.fetch import other_sizes, wanted
+from conformance.models.lock import sha256_of
+from conformance.models.places import INCOMPLETE, MISSING, Place
+
+
+def faults(model: Model, place: Place) -> list[str]:
+    """Everything that is wrong with a model's files, each with the file and what to do; nothing where all is well."""
+    fetch = f"python -m conformance models fetch {model.name}"
+    if place.where in (MISSING, INCOMPLETE):
+        return [place.problem]
+    if place.entry is None:
+        return [
+            f"{model.name}: {place.folder}: nothing was recorded when it came here, so nothing can be compared; {fetch}"
+        ]
+    found = []
+    for name, file in sorted(place.entry.files.items()):
+        path = place.folder / name
+        try:
+            sha256 = sha256_of(path)
+        except OSError as error:
+            found.append(f"{path}: cannot be read ({error.strerror or error}); {fetch}")
+            continue
+        if sha256 != file.sha256:
+            found.append(
+                f"{path}: altered since it was fetched: sha256 {sha256}, but was {file.sha256}; "
+                f"delete {path.resolve()} and {fetch}"
+            )
+    present = (file.name for file in place.folder.iterdir() if file.is_file())
+    added = [name for name in wanted(model, present) if name not in place.entry.files]
+    found += [
+        f"{place.folder / name}: was not there when the model was fetched; delete it, or {fetch}" for name in added
+    ]
+    try:
+        checkpoint.check(place.folder)
+    except checkpoint.CheckpointError as error:
+        found += str(error).splitlines()
+    return found + other_sizes(model, place.folder)
