@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -24,8 +25,8 @@ class Figure:
         return self.value <= self.limit if self.must_be == "at most" else self.value >= self.limit
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {**asdict(self), "ok": self.ok}
+        """As a JSON object; a value that is not finite is null there."""
+        return {**asdict(self), "value": self.value if math.isfinite(self.value) else None, "ok": self.ok}
 
 
 def report(figures: Sequence[Figure]) -> str:

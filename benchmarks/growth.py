@@ -10,15 +10,16 @@ disturb it much.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from figures import Figure
 from programs import ROOT, Measured, NotMeasured, measure
@@ -62,11 +63,11 @@ class Grown:
 
 def install(site: Path, size: Size) -> None:
     """Zenith's package in `site`, with the growing suite and its models, each with the references that it ships."""
-    os.environ[growing_suite.PROMPTS] = str(size.prompts)
     package = site / "growing"
     models = package / "checkpoints"
     names = [f"growing-{index}" for index in range(size.cases // CASES_A_MODEL)]
-    with contextlib.redirect_stdout(None):  # the engine says what it loads
+    prompts = {growing_suite.PROMPTS: str(size.prompts)}
+    with redirect_stdout(None), patch.dict(os.environ, prompts):  # the engine says what it loads
         zenith_site.install(site)
         zenith_site.write_model(models / names[0])
         write_references(models / names[0])
