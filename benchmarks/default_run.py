@@ -68,7 +68,7 @@ def run_default(folder: Path, suites: Sequence[str]) -> Ran:
     arguments = ["-m", "conformance", "--backend", "cpu", "--output", str(folder)]
     for name in suites:
         arguments += ["--suite", name]
-    cost = measure(arguments, os.environ)
+    cost = measure(arguments, {**os.environ, "CONFORMANCE_CACHE": str(folder.parent / "cache")})
     return Ran(cost, read_document(folder / RESULTS))
 
 
