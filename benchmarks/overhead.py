@@ -13,7 +13,6 @@ Linux only: memory is read from /proc. Measure on a machine that does nothing el
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import json
 import os
@@ -105,7 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and judge."""
     parser = Parser(prog="python benchmarks/overhead.py", description=__doc__)
     parser.add_argument("--json", metavar="FILE", help="write everything as JSON to FILE, or to standard output (-)")
-    parser.add_argument("--only", metavar="NAME", nargs="+", default=[], help=f"of {', '.join(MEASUREMENTS)}")
+    parser.add_argument(
+        "--only", metavar="NAME", nargs="+", action="extend", default=[], help=f"of {', '.join(MEASUREMENTS)}"
+    )
     parser.add_argument("--quick", action="store_true", help="one suite and few cases: whether it works, not how fast")
     try:
         options = parser.parse_args(arguments)
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = Found()
     started = _now()
     load = os.getloadavg()[0]
+    code = 0
     try:
         with tempfile.TemporaryDirectory(prefix="conformance-overhead-") as folder:
             for name, measurement in MEASUREMENTS.items():
@@ -124,22 +126,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     measurement(Path(folder), scale, found)
     except NotMeasured as error:
         say(f"not measured: {error}")
-        return 3
+        code = 3
     except KeyboardInterrupt:
         say("interrupted")
-        return 2
+        code = 2
     if options.json:
         document = {
             "started": started,
             "ended": _now(),
             "quick": options.quick,
+            "complete": code == 0,
             "environment": _environment(load),
             "figures": [figure.to_json() for figure in found.figures],
             "raw": found.raw,
         }
-        _write(options.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
+        try:
+            _write(options.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
+        except OSError as error:
+            say(f"{options.json} cannot be written: {error.strerror}")
+            code = 3
     print(report(found.figures), file=sys.stderr if options.json == "-" else sys.stdout)
-    return 0 if all(figure.ok for figure in found.figures) else 1
+    return code or (0 if all(figure.ok for figure in found.figures) else 1)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -170,9 +177,8 @@ def _environment(load_before: float) -> dict[str, Any]:
 
 def _write(target: str, text: str) -> None:
     if target == "-":
-        with contextlib.suppress(BrokenPipeError):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        sys.stdout.write(text)
+        sys.stdout.flush()
     else:
         Path(target).write_text(text, encoding="utf-8")
 

@@ -63,6 +63,8 @@ def measure(
         if code != 0:
             said.seek(0)
             raise NotMeasured(f"{' '.join(arguments)}: exit code {code}\n{said.read()[-2000:]}")
+    if peak == 0:
+        raise NotMeasured(f"{' '.join(arguments)}: its memory cannot be read from /proc, as Linux has it")
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return Measured(wall, cpu, peak)
 

@@ -102,6 +102,12 @@ def test_differing_passes_are_named_with_model_and_target() -> None:
     assert found == ["m on sdpa/bfloat16: [7] in the bare script, [8] in the run"]
 
 
+def test_a_case_that_a_quirk_skipped_made_no_passes() -> None:
+    document = ran().document
+    skipped = {**document["cases"][0], "effective": None}
+    assert not default_run.differing_passes(bare().told, {**document, "cases": [*document["cases"], skipped]})
+
+
 def test_a_model_that_the_bare_script_left_out_differs() -> None:
     assert default_run.differing_passes({"done": []}, ran().document)
 
@@ -186,6 +192,28 @@ def test_wrong_usage_exits_with_4_and_says_what_would_be_right(
 ) -> None:
     assert overhead.main(arguments) == 4
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "code"), [(NotMeasured("no luck"), 3), (KeyboardInterrupt(), 2)])
+def test_what_was_measured_before_it_ended_early_is_reported_and_written(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def some(folder: Path, scale: overhead.Scale, found: overhead.Found) -> None:
+        found.figures.append(Figure("this", 1, 2))
+        raise error
+
+    monkeypatch.setattr(overhead, "MEASUREMENTS", {"some": some})
+    assert overhead.main(["--json", str(tmp_path / "found.json")]) == code
+    document = json.loads((tmp_path / "found.json").read_text())
+    assert document["complete"] is False
+    assert [figure["name"] for figure in document["figures"]] == ["this"]
+    assert "this" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("value", "code"), [(2, 0), (3, 1)])
+def test_a_broken_limit_makes_the_exit_code_1(value: float, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead, "MEASUREMENTS", {"it": lambda *_: _[2].figures.append(Figure("it", value, 2))})
+    assert overhead.main([]) == code
 
 
 def test_growth_is_measured_reported_and_written(
