@@ -76,6 +76,18 @@ def test_operators_have_their_gradients_again_and_are_counted_no_more(torch: Any
     assert not counter.counts
 
 
+def test_what_is_raised_while_counting_passes_through_and_leaves_nothing_behind(torch: Any) -> None:
+    def fail() -> None:
+        torch.softmax(query, -1)
+        raise ValueError("the model is at fault")
+
+    query = _query(torch)
+    with pytest.raises(ValueError, match="at fault") as kept:  # an error that is kept keeps its frames alive
+        _counted(fail)
+    assert _counted(lambda: torch.softmax(query, -1)) == {"aten::_softmax": 1}
+    assert kept.value
+
+
 def test_counters_follow_one_another(torch: Any) -> None:
     query = _query(torch)
     for _ in range(3):
