@@ -166,7 +166,7 @@ class LoadedModel(Runner):
         self._forwards = 0
         if self.vision:
             self.vision.sequences = 0
-        with torch.no_grad(), KernelCounter() as counter:
+        with torch.no_grad(), KernelCounter(self.request.device) as counter:
             yield Seen(self, counter)
 
     def _count_forward(self, *_: Any) -> None:

@@ -1,0 +1,203 @@
+"""What the default run asks of each role, in plain transformers and torch: one entry a role in the table below."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from bare_model import TOP, Asked, Rows, batches, logprobs
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from suites import templates
+from suites.inputs import classification, embedding, generation, rerank, reward
+
+DRAWN, DRAWN_FROM, ROUNDS = 44, 20261130, 8
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(vectors.float(), dim=-1)
+
+
+def _embed(asked: Asked, dimensions: int | None = None) -> Any:
+    def last(output: Any, mask: torch.Tensor) -> torch.Tensor:
+        where = mask.shape[1] - 1 - mask.flip(1).argmax(1)
+        return _unit(output.last_hidden_state[torch.arange(len(mask)), where, :dimensions])
+
+    def first(output: Any, mask: torch.Tensor) -> torch.Tensor:
+        return _unit(output.last_hidden_state[torch.arange(len(mask)), mask.argmax(1), :dimensions])
+
+    pool = {"last": last, "cls": first}[asked.parameters["pooling"]]
+    return asked.once(asked.tokens(list(embedding.inputs().prompts)), pool)
+
+
+def _shortened(asked: Asked) -> Any:
+    return _embed(asked, min(asked.parameters["dimensions"]))
+
+
+def _logits(output: Any, _: torch.Tensor) -> Any:
+    return output.logits.float()
+
+
+def _yes_no(asked: Asked) -> Any:
+    inputs = rerank.inputs()
+    write = templates.RERANK[asked.parameters["template"]]
+    rows = asked.tokens([write(inputs.instruction, query, document) for query, document in inputs.pairs])
+    answers = [
+        asked.tokenizer(asked.parameters[name], add_special_tokens=False)["input_ids"][0] for name in ("yes", "no")
+    ]
+    return asked.once(rows, lambda output, _: logprobs(output.logits[:, -1])[:, answers], "left", logits_to_keep=1)
+
+
+def _pairs(asked: Asked) -> Any:
+    pairs = rerank.inputs().pairs
+    return asked.once(asked.tokens([query for query, _ in pairs], [document for _, document in pairs]), _logits)
+
+
+def _classify(asked: Asked) -> Any:
+    return asked.once(asked.tokens(list(classification.inputs().texts)), _logits)
+
+
+def _reward(asked: Asked) -> Any:
+    texts = [asked.tokenizer.apply_chat_template(list(one), tokenize=False) for one in reward.inputs().conversations]
+    return asked.once(asked.tokens(texts, special=False), _logits)
+
+
+def greedy(asked: Asked) -> list[list[int]]:
+    """Free text; `anchored` builds on it, as the run's does."""
+    if "greedy" not in asked.known:
+        asked.known["greedy"] = asked.generate([asked.tokens([one])[0] for one in generation.inputs().prompts])
+    found: list[list[int]] = asked.known["greedy"]
+    return found
+
+
+def _anchored(asked: Asked) -> list[list[int]]:
+    """Where a text leaves the reference's, it is set back on it and goes on."""
+    told = asked.part("reference")["greedy"]
+    prompts, wanted = told["prompt_token_ids"], told["token_ids"]
+    ids = [list(one) for one in greedy(asked)]
+    checked = [0] * len(ids)
+    for _ in range(ROUNDS):
+        open_rows = []
+        for row, right in enumerate(wanted):
+            both = range(checked[row], min(len(ids[row]), len(right)))
+            at = next((at for at in both if ids[row][at] != right[at]), None)
+            if at is not None:
+                checked[row] = at + 1
+                if at + 1 < len(right):
+                    open_rows.append(row)
+        if not open_rows:
+            break
+        left = max(len(wanted[row]) - checked[row] for row in open_rows)
+        more = asked.generate([[*prompts[row], *wanted[row][: checked[row]]] for row in open_rows], left)
+        for row, tokens in zip(open_rows, more, strict=True):
+            ids[row] = [*wanted[row][: checked[row]], *tokens[: len(wanted[row]) - checked[row]]]
+    return ids
+
+
+def _forced(asked: Asked) -> tuple[Rows, Rows, Any]:
+    """The reference's tokens, and the candidates of every position: the forced one, the best, and some drawn."""
+    told = asked.part("reference")["greedy"]
+    longest = max(len(ids) for ids in told["token_ids"])
+    drawn = random.Random(DRAWN_FROM).sample(range(len(asked.tokenizer)), DRAWN)
+    candidates = np.zeros((len(told["token_ids"]), longest, 1 + TOP + DRAWN), dtype=np.int64)
+    for row, ids in enumerate(told["token_ids"]):
+        candidates[row, : len(ids), 0] = ids
+        candidates[row, : len(ids), 1 : 1 + TOP] = told["top_ids"][row, : len(ids), :TOP]
+    candidates[:, :, 1 + TOP :] = drawn
+    return told["prompt_token_ids"], told["token_ids"], candidates
+
+
+def _prefilled(asked: Asked) -> Any:
+    prompts, forced, candidates = _forced(asked)
+    longest = candidates.shape[1]
+    found = np.empty(candidates.shape)
+    for batch in batches([len(row) + longest for row in prompts]):
+        rows = [[*prompts[i], *forced[i], *[prompts[i][0]] * (longest - len(forced[i]))] for i in batch]
+        ids, mask, positions = asked.padded(rows, "left")
+        output = asked.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, logits_to_keep=longest + 1
+        )
+        found[batch] = logprobs(output.logits[:, :-1]).gather(2, torch.from_numpy(candidates[batch])).numpy()
+    return found
+
+
+def _decoded(asked: Asked) -> Any:
+    prompts, forced, candidates = _forced(asked)
+    longest = candidates.shape[1]
+    found = np.empty(candidates.shape)
+    for batch in batches([len(row) for row in prompts], extra=longest):
+        ids, mask, positions = asked.padded([prompts[i] for i in batch], "left")
+        wanted = torch.from_numpy(candidates[batch])
+        texts = [[*forced[i], *[prompts[i][0]] * (longest - len(forced[i]))] for i in batch]
+        at, cache = positions[:, -1:], None
+        for step in range(longest):
+            output = asked.model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions if step == 0 else at,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            found[batch, step] = logprobs(output.logits[:, -1]).gather(1, wanted[:, step]).numpy()
+            ids = torch.tensor([[text[step]] for text in texts])
+            mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+            at, cache = at + 1, output.past_key_values
+    return found
+
+
+def _ended(asked: Asked) -> list[list[int]]:
+    prompts = [stop.prompt for stop in generation.inputs().stops if stop.stop_word is None]
+    return asked.generate([asked.tokens([prompt])[0] for prompt in prompts])
+
+
+def _stopped(asked: Asked) -> list[list[int]]:
+    stops = [stop for stop in generation.inputs().stops if stop.stop_word is not None]
+    ids = [asked.tokenizer(f" {stop.stop_word}", add_special_tokens=False)["input_ids"] for stop in stops]
+    return asked.generate([asked.tokens([stop.prompt])[0] for stop in stops], stops=[one[0] for one in ids])
+
+
+@dataclass(frozen=True)
+class Role:
+    """The transformers class that loads the role's models, whether they decode, and an answer an observation."""
+
+    auto: Any
+    is_decoder: bool
+    answers: Mapping[str, Callable[[Asked], Any]]
+    rests_on: Mapping[str, str] = field(default_factory=dict)  # an observation that builds on another: its passes count
+
+
+ROLES: Mapping[str, Role] = {
+    "embedding.last": Role(AutoModel, True, {"vectors": _embed, "shortened": _shortened}),
+    "embedding.encoder": Role(AutoModel, False, {"vectors": _embed}),
+    "rerank.decoder": Role(AutoModelForCausalLM, True, {"logprobs": _yes_no}),
+    "rerank.cross_encoder": Role(AutoModelForSequenceClassification, False, {"scores": _pairs}),
+    "classification": Role(AutoModelForSequenceClassification, True, {"logits": _classify}),
+    "reward": Role(AutoModelForSequenceClassification, True, {"rewards": _reward}),
+    "generation": Role(
+        AutoModelForCausalLM,
+        True,
+        {
+            "greedy": greedy,
+            "anchored": _anchored,
+            "prefilled": _prefilled,
+            "decoded": _decoded,
+            "ended": _ended,
+            "stopped": _stopped,
+        },
+        rests_on={"anchored": "greedy"},
+    ),
+}
+
+
+def role(name: str) -> Role:
+    """The entry of a role. Raises LookupError, saying where one is to be added, for a role that has none."""
+    if name not in ROLES:
+        raise LookupError(
+            f"the bare script knows no role {name!r}, only {', '.join(ROLES)}; add what it asks to ROLES in {__file__}"
+        )
+    return ROLES[name]
