@@ -25,7 +25,8 @@ class Asked:
 
     def __init__(self, work: Mapping[str, Any], auto: Any, *, is_decoder: bool) -> None:
         self.parameters: Mapping[str, Any] = work["parameters"]
-        self._references = Path(work["folder"]) / "references"
+        self.folder = Path(work["folder"])
+        self._references = self.folder / "references"
         self._parts = {name: read_part(self._references / f"{name}.safetensors") for name in work["parts"]}
         self.tokenizer = AutoTokenizer.from_pretrained(work["folder"], local_files_only=True)
         if self.tokenizer.pad_token_id is None:
@@ -82,8 +83,17 @@ class Asked:
                 found[index] = value.numpy()
         return np.stack(found)
 
-    def generate(self, rows: Rows, max_tokens: int = NEW_TOKENS, stops: Sequence[int] = ()) -> list[list[int]]:
-        """Greedy tokens of all rows, with the logprobs of every position's best tokens."""
+    def generate(
+        self,
+        rows: Rows,
+        max_tokens: int = NEW_TOKENS,
+        stops: Sequence[int] = (),
+        beside: Callable[[list[int], torch.Tensor], dict[str, torch.Tensor]] = lambda batch, ids: {},
+    ) -> list[list[int]]:
+        """Greedy tokens of all rows, with the logprobs of every position's best tokens.
+
+        `beside(batch, ids)` is what the model is given beside the ids of a batch.
+        """
         end = self.model.generation_config.eos_token_id
         ends = {*(end if isinstance(end, list) else [end]), *stops}
         found: list[list[int]] = [[]] * len(rows)
@@ -98,6 +108,7 @@ class Asked:
                 pad_token_id=self.tokenizer.pad_token_id,
                 return_dict_in_generate=True,
                 output_logits=True,
+                **beside(batch, ids),
             )
             torch.stack([logprobs(step) for step in output.logits], dim=1).topk(TOP, dim=-1)
             for index, row in zip(batch, output.sequences[:, ids.shape[1] :].tolist(), strict=True):

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from bare_model import TOP, Asked, Rows, batches, logprobs
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
+from bare_pictures import features, pictures, seen_decoded, seen_ended, seen_greedy, seen_prefilled
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSequenceClassification,
+)
 
 from suites import templates
 from suites.inputs import classification, embedding, generation, rerank, reward
@@ -75,10 +81,20 @@ def greedy(asked: Asked) -> list[list[int]]:
 
 
 def _anchored(asked: Asked) -> list[list[int]]:
+    return _set_back(asked, greedy(asked), lambda rows, left, _: asked.generate(rows, left))
+
+
+def _seen_anchored(asked: Asked) -> list[list[int]]:
+    return _set_back(asked, seen_greedy(asked), pictures(asked).generate)
+
+
+def _set_back(
+    asked: Asked, found: list[list[int]], generate: Callable[[Rows, int, list[int]], list[list[int]]]
+) -> list[list[int]]:
     """Where a text leaves the reference's, it is set back on it and goes on."""
     told = asked.part("reference")["greedy"]
     prompts, wanted = told["prompt_token_ids"], told["token_ids"]
-    ids = [list(one) for one in greedy(asked)]
+    ids = [list(one) for one in found]
     checked = [0] * len(ids)
     for _ in range(ROUNDS):
         open_rows = []
@@ -92,7 +108,8 @@ def _anchored(asked: Asked) -> list[list[int]]:
         if not open_rows:
             break
         left = max(len(wanted[row]) - checked[row] for row in open_rows)
-        more = asked.generate([[*prompts[row], *wanted[row][: checked[row]]] for row in open_rows], left)
+        rows = [[*prompts[row], *wanted[row][: checked[row]]] for row in open_rows]
+        more = generate(rows, left, open_rows)
         for row, tokens in zip(open_rows, more, strict=True):
             ids[row] = [*wanted[row][: checked[row]], *tokens[: len(wanted[row]) - checked[row]]]
     return ids
@@ -188,6 +205,19 @@ ROLES: Mapping[str, Role] = {
             "decoded": _decoded,
             "ended": _ended,
             "stopped": _stopped,
+        },
+        rests_on={"anchored": "greedy"},
+    ),
+    "multimodal": Role(
+        AutoModelForImageTextToText,
+        True,
+        {
+            "greedy": seen_greedy,
+            "anchored": _seen_anchored,
+            "prefilled": lambda asked: seen_prefilled(asked, _forced(asked)),
+            "decoded": lambda asked: seen_decoded(asked, _forced(asked)),
+            "ended": seen_ended,
+            "features": features,
         },
         rests_on={"anchored": "greedy"},
     ),

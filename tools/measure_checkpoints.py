@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 SEED = 1
-COUNTS = {"generation": 32, "multimodal": 64}
+COUNTS = {"generation": 32, "multimodal": 24}
 COUNT = 256
 
 
