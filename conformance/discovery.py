@@ -104,8 +104,8 @@ class PlannedSuite(unittest.TestSuite):
 
     def run(self, result: unittest.TestResult, debug: bool = False) -> unittest.TestResult:
         """Run them, in the order of the plan, a loaded model's cases together."""
+        from conformance.execution.device import complete_facts, owned_device
         from conformance.execution.pools import Pools
-        from conformance.execution.run import complete_facts, owned_device
 
         tests = {test.case.id: test for test in self if isinstance(test, PlannedCase)}
         if not tests:

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.judgement import Figure, Judgement
-from conformance.results.document import Counters, build_document
+from conformance.results.document import build_document
 from conformance.results.journal import RunHeader
-from conformance.results.record import CaseResult
+from conformance.results.record import CaseResult, Counters
 from conformance.runner import Effective
 from conformance.target import Target, case_id
 from conformance.verdict import Verdict

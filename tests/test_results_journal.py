@@ -17,20 +17,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import header, result
 
-from conformance.results.journal import Journal, JournalError, read_journal
+from conformance.results.journal import JournalError, read_journal
+from conformance.results.journal_writer import Journal
 from conformance.results.output import OutputError, write_atomically
+from conformance.results.record import Counters
 from conformance.verdict import Verdict
 
 FIRST = result(test="test_first")
 SECOND = result(Verdict.FAIL, test="test_second")
 HEADER = header([FIRST, SECOND])
+COST = Counters(0, 2, 1, 99.5)
 
 
 def _record(folder: Path) -> bytes:
     with Journal.create(folder, HEADER) as journal:
         journal.started(FIRST.id)
         journal.finished(FIRST)
-        journal.sync(FIRST.target.id)
+        journal.sync(FIRST.target.id, COST)
         journal.started(SECOND.id)
         journal.finished(SECOND)
     return (folder / "journal.jsonl").read_bytes()
@@ -134,7 +137,7 @@ WRITER = """
     import os, signal, sys
     sys.path[:0] = {path!r}
     from recorded import header, result
-    from conformance.results.journal import Journal
+    from conformance.results.journal_writer import Journal
     from conformance.results.output import OutputError
     results = [result(test=f"test_{{i}}", message="x" * 500) for i in range(200)]
 """

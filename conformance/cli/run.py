@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from conformance.results.silence import fall_silent
 
 if TYPE_CHECKING:
     from conformance.plan import Plan
+    from conformance.results.journal import JournalContent
     from conformance.results.loading import Record
 
 
@@ -27,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_backend(parser)
     add_selection(parser)
     add_output(parser)
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --output that was killed or interrupted, given the same arguments",
+    )
     parser.add_argument(
         "--deadline",
         metavar="SECONDS",
@@ -60,11 +67,16 @@ def main(options: argparse.Namespace) -> int:
     from conformance.cache import cache_folder
     from conformance.cli.explain import reproduction
     from conformance.execution.interrupts import Interrupts
-    from conformance.execution.run import RunRequest, run
+    from conformance.execution.run import RunRequest, report_again, run
     from conformance.results.console import Console
     from conformance.results.document import final_exit_code
+    from conformance.results.former import make_room
     from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, claimed
 
+    if options.resume and not (options.output / JOURNAL).is_file():
+        raise UsageError(
+            f"nothing to resume: there is no {options.output / JOURNAL}; leave --resume out to begin a run"
+        )
     minutes = plan.budget_minutes if options.budget is None else options.budget
     folder = cache_folder()
     known = timings.load(folder)
@@ -84,20 +96,29 @@ def main(options: argparse.Namespace) -> int:
         budget=NEVER if minutes is None else Deadline.after(60 * minutes),
     )
     stream = sys.stderr if options.json else sys.stdout
-    is_claimed = False
+    is_begun = False
     try:
         with Interrupts() as interrupts, claimed(options.output), Console(stream) as console:
-            is_claimed = True
+            former = _former(options.output) if options.resume else None
+            if not options.resume and (put_aside := make_room(options.output)):
+                console.note(put_aside)
+            is_begun = True
             if known.fault:
                 console.note(known.fault)
-            document: dict[str, Any] = run(request, console, interrupts)
-            remember(folder, document, console.note)
+            if former is not None and not former.pending:
+                document: dict[str, Any] = report_again(replace(request, former=former), console)
+            else:
+                document = run(replace(request, former=former), console, interrupts)
+                remember(folder, document, console.note)
             console.run_finished(document, [options.output / RESULTS, options.output / JUNIT])
             if options.json:
                 _print(json.dumps(document, indent=1))
     except OutputError as error:
         say(str(error))
-        return INTERNAL_ERROR if is_claimed and (options.output / JOURNAL).exists() else USAGE
+        if not (is_begun and (options.output / JOURNAL).exists()):
+            return USAGE
+        say(f"what had ended is in {options.output / JOURNAL}; once it can be written again, --resume goes on")
+        return INTERNAL_ERROR
     return final_exit_code(document)
 
 
@@ -119,6 +140,16 @@ def remember(folder: Path, document: Mapping[str, Any], note: Callable[[str], No
             timings.save(folder, timings.load(folder).with_run(document))
         except OSError as error:
             note(f"how long the suites took could not be kept in {folder}: {error.strerror}")
+
+
+def _former(output: Path) -> JournalContent:
+    """What the journal says of the run that is to be resumed. Raises UsageError where nobody can tell."""
+    from conformance.results.journal import JournalError, read_journal
+
+    try:
+        return read_journal(output)
+    except JournalError as error:
+        raise UsageError(f"{error}; that run cannot be resumed: leave --resume out, or give --output") from error
 
 
 def check_folders(plan: Plan) -> None:

@@ -5,50 +5,45 @@ from __future__ import annotations
 import datetime
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from conformance import __version__
-from conformance.codec import ProtocolError
 from conformance.estimate import Estimate, beyond_budget
+from conformance.execution.conclusion import conclude
 from conformance.execution.coverage import not_covered
 from conformance.execution.deadline import NEVER, Deadline
-from conformance.execution.errors import ExecutionError
+from conformance.execution.device import DeviceBusy, DeviceWatch, complete_facts, owned_device
 from conformance.execution.group import Group, groups
 from conformance.execution.interrupts import Interrupts
-from conformance.execution.lock import device_lock
 from conformance.execution.outcome import Outcome, out_of_time, outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
-from conformance.execution.remote import ask_facts
+from conformance.execution.resume import boot_id, culprits, refuse_another_run
 from conformance.execution.session import Session
 from conformance.judgement import Judgement
 from conformance.plan import Case, Plan
 from conformance.profile import Profile
-from conformance.results.baseline import compared, differences
-from conformance.results.document import Counters, build_document, write_document
+from conformance.results.baseline import differences
 from conformance.results.flavour import DEFAULT_FLAVOUR
-from conformance.results.journal import Journal, RunHeader
-from conformance.results.junit import write_junit
+from conformance.results.journal import JournalContent, RunHeader, Start
+from conformance.results.journal_writer import Journal
 from conformance.results.loading import Record
-from conformance.results.output import JUNIT, RESULTS, OutputError
-from conformance.results.record import CaseResult
+from conformance.results.output import OutputError
+from conformance.results.record import CaseResult, Counters
 from conformance.results.redact import Redactor
 from conformance.results.rows import write_rows
 from conformance.verdict import Verdict
-
-FACTS = "conformance.engines.device:facts"
-LOCK_SECONDS = 24 * 3600.0
 
 
 class Listener(Protocol):
     """Who is told how the run goes."""
 
-    def run_started(self, header: RunHeader) -> None:
-        """The plan is made and the journal is open."""
+    def run_started(self, header: RunHeader, kept: Sequence[CaseResult] = ()) -> None:
+        """The plan is made and the journal is open; `kept` are the results that a resumed run has already."""
 
     def case_started(self, case_id: str) -> None:
         """A case is launched."""
@@ -67,7 +62,8 @@ class Listener(Protocol):
 class RunRequest:
     """What is run. `plan` plans for given facts; `reproduce` is the command that runs one case alone.
 
-    `junit` is one of `FLAVOURS`; beside a `baseline`, new failures alone decide the exit code.
+    `junit` is one of `FLAVOURS`; beside a `baseline`, new failures alone decide the exit code. `former` is what the
+    journal in `output` says of a run that is to be resumed.
     """
 
     plan: Callable[[Mapping[str, Any]], Plan]
@@ -83,85 +79,112 @@ class RunRequest:
     junit: str = DEFAULT_FLAVOUR
     baseline: Record | None = None
     budget: Deadline = NEVER  # after it no further case is started
+    former: JournalContent | None = None
 
 
 @dataclass
 class _Tally:
+    watch: DeviceWatch
+    launches: Mapping[str, tuple[int, ...]]  # by former processes, of cases that have no verdict
     results: list[CaseResult] = field(default_factory=list)
+    gone: str = ""  # why the device cannot be used any more
     models_loaded: int = 0
     peak_mib: float = 0.0
-    interrupted: bool = False
 
 
 def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict[str, Any]:
-    """Run the plan and write the output folder; the document that results.json holds.
+    """Run the plan, or what a former run has left of it, and write the output folder; what results.json holds.
 
-    The folder is the caller's (`claimed`). An interrupt ends the run early, with what was measured written; the
-    document says so. Raises `OutputError` where the folder cannot be written.
+    The folder is the caller's (`claimed`), and empty or the former run's. An interrupt ends the run early, with what
+    was measured written; the document says so. Raises `OutputError` where the folder cannot be written, and
+    `UsageError` where the former run was another one, before anything is written.
     """
-    tally = _Tally()
+    former = request.former
+    if former is not None:  # before a worker is started: its facts are the same or known later
+        refuse_another_run(request.output, former.header, _header(request, request.plan(request.facts), request.facts))
     with ExitStack() as stack:
         pools = stack.enter_context(Pools())
         facts = request.facts
+        interrupted = False
         try:
             with interrupts.heeded():
                 facts = complete_facts(request.plan, request.facts, request.engines, pools, request.load_seconds)
         except KeyboardInterrupt:
-            tally.interrupted = True
+            if former is not None:
+                raise  # the folder holds all that there is
+            interrupted = True
         plan = request.plan(facts)
         header = _header(request, plan, facts)
-        redact = Redactor.of_this_machine(
-            keep=[str(request.output.resolve()), *{str(case.model.folder) for case in plan.cases}]
-        )
-        journal = stack.enter_context(Journal.create(request.output, header, redact=redact))
-        listener.run_started(header)
-        if request.baseline is not None:
-            for sentence in differences(request.baseline, plan.hash, header.planned):
-                listener.note(sentence)
-        if warning := beyond_budget(request.estimate(plan, facts), request.budget.seconds):
-            listener.note(warning)
+        redact = Redactor.of_this_machine(keep=kept_folders(request.output, plan))
+        start = Start(header.started, header.argv, header.boot_id)
+        if former is None:
+            starts: tuple[Start, ...] = ()
+            journal = stack.enter_context(Journal.create(request.output, header, redact=redact))
+            tally = _Tally(DeviceWatch(plan.device, pools), {})
+        else:
+            refuse_another_run(request.output, former.header, header)
+            starts, header = former.starts, former.header
+            journal = stack.enter_context(Journal.resume(request.output, former, start, redact=redact))
+            tally = _Tally(DeviceWatch(plan.device, pools), former.launches, list(former.kept))
+        listener.run_started(header, tuple(tally.results))
+        _warn(request, plan, facts, header, tally, listener)
         references = References(pools, str(facts.get("isa", "")), request.load_seconds, listener.note)
-        if not tally.interrupted:
+        if not interrupted:
             try:
                 with interrupts.heeded():
                     _measure(request, plan, pools, references, journal, listener, tally)
             except KeyboardInterrupt:
-                tally.interrupted = True
-    document = build_document(
-        header,
-        tally.results,
-        finished=_now(),
-        interrupted=tally.interrupted,
-        counters=Counters(references.computed, pools.workers_started, tally.models_loaded, tally.peak_mib),
-        not_covered=not_covered(plan, request.profile),
-        redact=redact,
-    )
+                interrupted = True
+        counters = _counters(references, pools, tally)
+        journal.ended(counters, interrupted=interrupted)
+    start = replace(start, seconds=journal.seconds, counters=counters, interrupted=interrupted)
+    return _conclude(request, plan, header, (*starts, start), tally.results, redact)
+
+
+def report_again(request: RunRequest, listener: Listener) -> dict[str, Any]:
+    """Write the output folder of the former run, all of whose cases have their verdicts, from its journal.
+
+    Nothing is run, so the facts of this machine do not matter. Raises as `run` does.
+    """
+    former = request.former
+    assert former is not None
+    plan = request.plan(former.header.facts)
+    refuse_another_run(request.output, former.header, _header(request, plan, {}))
+    listener.run_started(former.header, former.results)
+    listener.note(f"nothing to resume in {request.output}: every case has its verdict; this is the report again")
+    starts = (*former.starts[:-1], replace(former.starts[-1], interrupted=False))
+    redact = Redactor.of_this_machine(keep=kept_folders(request.output, plan))
+    return _conclude(request, plan, former.header, starts, former.results, redact)
+
+
+def kept_folders(output: Path, plan: Plan) -> list[str]:
+    """The folders whose paths are told in full: the user has named them."""
+    return [str(output.resolve()), *sorted({str(case.model.folder) for case in plan.cases})]
+
+
+def _warn(
+    request: RunRequest, plan: Plan, facts: Mapping[str, Any], header: RunHeader, tally: _Tally, listener: Listener
+) -> None:
+    """Say before the first case what is to be known of the baseline and of the budget."""
     if request.baseline is not None:
-        document = compared(document, request.baseline, redact)
-    write_document(document, request.output / RESULTS)
-    write_junit(document, request.output / JUNIT, request.junit)
-    return document
+        for sentence in differences(request.baseline, plan.hash, header.planned):
+            listener.note(sentence)
+    settled = {result.id for result in tally.results}
+    rest = replace(plan, cases=tuple(case for case in plan.cases if case.id not in settled))
+    if warning := beyond_budget(request.estimate(rest, facts), request.budget.seconds):
+        listener.note(warning)
 
 
-def complete_facts(
-    plan: Callable[[Mapping[str, Any]], Plan],
-    facts: Mapping[str, Any],
-    engines: Mapping[str, str],
-    pools: Pools,
-    seconds: float,
+def _conclude(
+    request: RunRequest,
+    plan: Plan,
+    header: RunHeader,
+    starts: Sequence[Start],
+    results: Sequence[CaseResult],
+    redact: Redactor,
 ) -> dict[str, Any]:
-    """The facts that only a worker knows, added; a worker that cannot be had makes the device unavailable."""
-    known_plan = plan(facts)
-    case = next((case for case in known_plan.cases if case.verdict is None), None)
-    if case is None:
-        return dict(facts)
-    try:
-        pool = pools.get(engines[case.effective_target.engine], case.start, case.environment)
-        known = ask_facts(pool, FACTS, seconds, known_plan.device)
-    except (ExecutionError, ProtocolError) as error:
-        reason = str(error).strip().splitlines()[0]
-        known = {"device": {"type": known_plan.device, "available": False, "reason": reason}}
-    return {**facts, **known, "device": {**facts.get("device", {}), **known["device"]}}
+    sentences = not_covered(plan, request.profile)
+    return conclude(request.output, header, starts, results, sentences, redact, request.junit, request.baseline)
 
 
 def _measure(
@@ -173,10 +196,23 @@ def _measure(
     listener: Listener,
     tally: _Tally,
 ) -> None:
+    former = request.former
+    settled = {result.id for result in tally.results}
+    blamed = {} if former is None else culprits(former, boot_id())
     for case in plan.cases:
+        if case.id in settled:
+            continue
         if case.verdict is not None:
             _settle(_result(request, case, Outcome(case.verdict, case.reason)), journal, listener, tally)
-    with owned_device(plan, listener.note):
+        elif case.id in blamed:
+            outcome = Outcome(Verdict.CRASH, blamed[case.id], blamed[case.id])
+            result = _result(request, case, outcome, attempts=len(tally.launches[case.id]))
+            _settle(result, journal, listener, tally)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(owned_device(plan, listener.note))
+        except DeviceBusy as error:
+            tally.gone = str(error)
         for group in groups(plan):
             _run_group(request, group, plan.device, pools, references, journal, listener, tally)
 
@@ -192,41 +228,59 @@ def _run_group(
     tally: _Tally,
 ) -> None:
     target, model = group.first.effective_target, group.first.model.name
-    done: list[CaseResult] = []
+    ids = {case.id for case in group.cases}
+    done = [result for result in tally.results if result.id in ids]
+    settled = {result.id for result in done}
+    cases = [case for case in group.cases if case.id not in settled]
+    if not cases:
+        return
     session: Session | None = None
     try:
         engine_class = request.engines[target.engine]
         session = Session(group, device, engine_class, pools, request.load_seconds, request.case_seconds)
+        session.crashes = sum(result.verdict in (Verdict.CRASH, Verdict.TIMEOUT) for result in done)
         with session:
-            for case in group.cases:
-                if session.given_up:  # never launched, so the journal must not say so
+            for case in cases:
+                # What is not launched must not be called so by the journal.
+                if tally.gone:
+                    result = _result(request, case, Outcome(Verdict.ENVIRONMENT, tally.gone))
+                elif session.given_up:
                     result = _result(request, case, session.given_up_because)
                 elif request.budget.has_passed:
                     result = _result(request, case, out_of_time(request.budget))
                 else:
                     journal.started(case.id)
                     listener.case_started(case.id)
-                    result = _run_case(request, session, references, case, listener)
+                    result = _run_case(request, session, references, case, listener, tally)
                 done.append(_settle(result, journal, listener, tally))
+                if result.attempts and (why := tally.watch.gone(case, engine_class, result.verdict)):
+                    tally.gone = f"the {device} device disappeared during the run: {why}"
+                    listener.note(f"{tally.gone}; nothing more is launched")
     except OutputError:
         raise
     except Exception as error:  # a defect of one suite or engine must not cost the others their verdicts
-        rest = group.cases[len(done) :]
+        ended = {result.id for result in done}
+        rest = [case for case in cases if case.id not in ended]
         if not rest:
             listener.note(f"{target} {model}: the worker did not end well: {error}")
         for case in rest:
-            result = _result(request, case, outcome_of(error), started=_now(), attempts=1)
+            attempts = 1 + len(tally.launches.get(case.id, ()))
+            result = _result(request, case, outcome_of(error), started=_now(), attempts=attempts)
             done.append(_settle(result, journal, listener, tally))
     finally:
         if session is not None:
             tally.models_loaded += session.loads
             tally.peak_mib = max(tally.peak_mib, session.peak_mib)
-    journal.sync(target.id)
+    journal.sync(target.id, _counters(references, pools, tally))
     listener.group_finished(target.id, model, done)
 
 
+def _counters(references: References, pools: Pools, tally: _Tally) -> Counters:
+    return Counters(references.computed, pools.workers_started, tally.models_loaded, round(tally.peak_mib, 3))
+
+
 def _run_case(
-    request: RunRequest, session: Session, references: References, case: Case, listener: Listener
+    request: RunRequest, session: Session, references: References, case: Case, listener: Listener, tally: _Tally
 ) -> CaseResult:
     started, clock = _now(), time.monotonic()
     attempt = session.attempt(case.test, references)
@@ -240,7 +294,7 @@ def _run_case(
         judgements=attempt.judgements,
         started=started,
         duration_s=duration,
-        attempts=1,
+        attempts=1 + len(tally.launches.get(case.id, ())),
         rows_file=_keep_rows(request, session, case, rows, listener) if rows else None,
     )
 
@@ -282,20 +336,6 @@ def _settle(result: CaseResult, journal: Journal, listener: Listener, tally: _Ta
     return result
 
 
-@contextmanager
-def owned_device(plan: Plan, note: Callable[[str], None]) -> Iterator[None]:
-    """Own an accelerator's memory while a plan runs; the CPU's is shared anyway. `note` is told of any waiting."""
-    if plan.device == "cpu" or all(case.verdict is not None for case in plan.cases):
-        yield
-        return
-
-    def waiting(holder: int | None) -> None:
-        note(f"waiting for the {plan.device} device, which process {holder or '?'} is testing")
-
-    with device_lock(f"{plan.device}:0", Deadline.after(LOCK_SECONDS), waiting):
-        yield
-
-
 def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHeader:
     return RunHeader(
         backend=plan.backend,
@@ -306,6 +346,7 @@ def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHea
         argv=request.argv,
         version=__version__,
         started=_now(),
+        boot_id=boot_id(),
         facts=facts,
         budget_minutes=None if request.budget == NEVER else round(request.budget.seconds / 60, 6),
         estimate=request.estimate(plan, facts).record(),

@@ -74,10 +74,15 @@ class Console:
     ) -> None:
         self._stop()
 
-    def run_started(self, header: RunHeader) -> None:
-        """Say what is about to be run, on what."""
+    def run_started(self, header: RunHeader, kept: Sequence[CaseResult] = ()) -> None:
+        """Say what is about to be run, on what, and what a resumed run has already."""
         self._begin(header.version, header.backend, len(header.planned), header.facts)
         self._line(f"estimate: {in_words(header.estimate)}{_budget(header.budget_minutes)}")
+        self._done, self._failures = len(kept), sum(result.verdict.is_failure for result in kept)
+        if kept:
+            self._line(
+                f"resumed: {_count(len(kept), 'case')} of {self._planned} had ended: {_verdicts(count_verdicts(kept))}"
+            )
         if self._terminal:
             self._live = Live(
                 console=self._screen,

@@ -9,7 +9,6 @@ import importlib.resources
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from conformance.results.journal import RunHeader
 from conformance.results.margin import worst_margin
 from conformance.results.output import write_atomically
 from conformance.results.printable import one_line
-from conformance.results.record import CaseResult, RecordError, to_plain
+from conformance.results.record import CaseResult, Counters, RecordError, to_plain
 from conformance.verdict import Verdict
 
 SCHEMA_VERSION = 1
@@ -44,16 +43,6 @@ BASELINE_MEANINGS = {
 
 class DocumentError(ValueError):
     """A results.json is not what this version writes; the message lists every fault."""
-
-
-@dataclass(frozen=True)
-class Counters:
-    """What the run cost."""
-
-    references_computed: int = 0  # 0 where every reference came from the store
-    workers_started: int = 0
-    models_loaded: int = 0
-    peak_worker_mib: float = 0.0  # the largest resident memory of any worker
 
 
 def exit_code(results: Iterable[CaseResult], *, interrupted: bool = False, known: Collection[str] = ()) -> int:
@@ -91,6 +80,8 @@ def build_document(
     results: Sequence[CaseResult],
     *,
     finished: str,
+    duration_s: float | None = None,
+    resumed: Sequence[str] = (),
     interrupted: bool = False,
     counters: Counters | None = None,
     not_covered: Sequence[str] = (),
@@ -98,8 +89,10 @@ def build_document(
 ) -> dict[str, Any]:
     """The content of results.json: JSON types only, cases in the plan's order.
 
-    `finished` is ISO 8601, UTC. `not_covered` are sentences on what a PASS of this backend does not cover; those
-    that the results themselves tell are put before them. `redact` (`Redactor`) is applied to the whole.
+    `finished` is ISO 8601, UTC, and so is each time in `resumed`, at which another process went on with the run;
+    without `duration_s` the time from start to end is taken. `not_covered` are sentences on what a PASS of this
+    backend does not cover; those that the results themselves tell are put before them. `redact` (`Redactor`) is
+    applied to the whole.
     Raises ValueError where the results are not those of the plan: a case twice, one that was not planned, or, in a
     run that was not interrupted, one without a result.
     """
@@ -116,7 +109,8 @@ def build_document(
             "argv": list(header.argv),
             "started": header.started,
             "finished": finished,
-            "duration_s": _seconds_between(header.started, finished),
+            "duration_s": _seconds_between(header.started, finished) if duration_s is None else duration_s,
+            "resumed": list(resumed),
             "exit_code": exit_code(ordered, interrupted=interrupted),
             "interrupted": interrupted,
             "planned": len(header.planned),

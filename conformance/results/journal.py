@@ -1,24 +1,27 @@
 """The journal: one JSON object a line, so that whatever ends a run, everything finished before it is on disk.
 
 Line 1 is `{"kind": "run", ...}` (the header); then `{"kind": "started", "id": ...}` before each case that is
-launched, `{"kind": "finished", "result": {...}}` for each verdict, and `{"kind": "target", "target": ...}` where
-everything so far was forced to the disk. A line is one write to the file, without a buffer in this process.
+launched, `{"kind": "finished", "result": {...}}` for each verdict, `{"kind": "target", "target": ...}` where
+everything so far was forced to the disk, `{"kind": "ended"}` where the run came to its own end, and
+`{"kind": "resumed", ...}` where a later process went on. `at` in a line is in seconds since the process began to
+write, on the clock that never jumps. `journal_writer` writes it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from conformance.results.output import JOURNAL, OutputError, make_folder, remove_former_run
-from conformance.results.record import CaseResult, RecordError, to_plain
+from conformance.results.output import JOURNAL
+from conformance.results.record import CaseResult, Counters, RecordError, number_from_json, to_plain
+from conformance.verdict import Verdict
+
+RUN_AGAIN = (Verdict.ENVIRONMENT, Verdict.NOT_RUN)
+"""Verdicts that a resumed run drops: nothing was measured, and what stood in the way may be gone."""
 
 NO_ESTIMATE = {"duration_s": 0.0, "learnt_s": 0.0, "cases_without": 0}
 
@@ -39,6 +42,7 @@ class RunHeader:
     argv: tuple[str, ...]
     version: str  # of conformance
     started: str  # ISO 8601, UTC
+    boot_id: str = ""  # of the host, another after each boot; empty where it has none
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     budget_minutes: float | None = None  # after which no further case is started
     estimate: Mapping[str, Any] = dataclasses.field(default_factory=lambda: dict(NO_ESTIMATE))
@@ -69,127 +73,45 @@ class RunHeader:
         return RunHeader(**values)
 
 
-def _unchanged(value: Any) -> Any:
-    return value
+@dataclass(frozen=True)
+class Start:
+    """A process that worked on a run: the one that began it, or one that resumed it."""
 
-
-class Journal:
-    """The journal of a run that is going on. One process writes it; lines are whole or (the last one) torn."""
-
-    def __init__(self, path: Path, descriptor: int, redact: Callable[[Any], Any]) -> None:
-        self.path = path
-        self._descriptor = descriptor
-        self._redact = redact
-        self._length = 0  # bytes of whole lines
-
-    @classmethod
-    def create(
-        cls,
-        output: Path | str,
-        header: RunHeader,
-        *,
-        redact: Callable[[Any], Any] = _unchanged,
-        replace: bool = False,
-    ) -> Journal:
-        """Start the journal of a new run in `output`, which is created where it is missing.
-
-        `redact` is applied to every line before it is written (`Redactor`). With `replace` the files of an earlier
-        run in that folder are removed first; without it they make this an `OutputError`, as does a folder that
-        cannot be written.
-        """
-        folder = make_folder(Path(output))
-        if replace:
-            remove_former_run(folder)
-        path = folder / JOURNAL
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        except FileExistsError as error:
-            raise OutputError(path, "the folder holds another run; give --output a new folder") from error
-        except OSError as error:
-            raise OutputError.from_os(path, error) from error
-        journal = cls(path, descriptor, redact)
-        try:
-            journal._append({"kind": "run", **header.to_json()})
-            journal._force_to_disk()
-        except OutputError:
-            journal._abandon()
-            with contextlib.suppress(OSError):  # without a header nobody could tell whose file it is
-                path.unlink()
-            raise
-        return journal
-
-    def started(self, case_id: str) -> None:
-        """Say that a case is about to be launched, before it is: it is in flight until `finished`."""
-        self._append({"kind": "started", "id": case_id})
-
-    def finished(self, result: CaseResult) -> None:
-        """Record a verdict. A case that was decided without being launched needs no `started`."""
-        self._append({"kind": "finished", "result": result.to_json()})
-
-    def sync(self, target: str) -> None:
-        """Force everything to the disk when a target is done; afterwards even a dead host keeps it."""
-        self._append({"kind": "target", "target": target})
-        self._force_to_disk()
-
-    def close(self) -> None:
-        """Force everything to the disk and close the file; harmless when repeated."""
-        if self._descriptor >= 0:
-            try:
-                self._force_to_disk()
-            finally:
-                self._abandon()
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _append(self, entry: Mapping[str, Any]) -> None:
-        if self._descriptor < 0:
-            raise OutputError(self.path, "the journal is closed, or a line could not be written before")
-        line = (json.dumps(self._redact(entry), allow_nan=False) + "\n").encode("ascii")
-        rest = memoryview(line)
-        try:
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-        except OSError as error:
-            self._take_back()
-            raise OutputError.from_os(self.path, error) from error
-        self._length += len(line)
-
-    def _take_back(self) -> None:
-        """Cut a half-written line off and write no more: a line after it would make the journal unreadable."""
-        try:
-            os.ftruncate(self._descriptor, self._length)
-        except OSError:
-            pass  # a torn last line is what the reader tolerates
-        finally:
-            self._abandon()
-
-    def _force_to_disk(self) -> None:
-        try:
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise OutputError.from_os(self.path, error) from error
-
-    def _abandon(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    started: str  # ISO 8601, UTC
+    argv: tuple[str, ...]
+    boot_id: str = ""
+    seconds: float = 0.0  # until its last line
+    counters: Counters = dataclasses.field(default_factory=Counters)
+    interrupted: bool = False
 
 
 @dataclass(frozen=True)
 class JournalContent:
-    """What a journal says. `in_flight` are the cases that were launched and never got a verdict."""
+    """What a journal says."""
 
     header: RunHeader
-    results: tuple[CaseResult, ...]
-    in_flight: tuple[str, ...]
+    starts: tuple[Start, ...]  # the first, and one for each resume
+    results: tuple[CaseResult, ...]  # without those that the last resume dropped (`RUN_AGAIN`)
+    launches: Mapping[str, tuple[int, ...]]  # case without a verdict -> the starts that it was in flight at the end of
     synced: tuple[str, ...]  # targets that were forced to the disk
     torn: bool  # whether the last line was cut off, as a killed run leaves it
+    length: int  # bytes of whole lines
+
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """The cases that were launched and never got a verdict."""
+        return tuple(self.launches)
+
+    @property
+    def kept(self) -> tuple[CaseResult, ...]:
+        """The results that a resume keeps."""
+        return tuple(result for result in self.results if result.verdict not in RUN_AGAIN)
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The planned cases that a resume has to bring to a verdict, those among them that could not run before."""
+        settled = {result.id for result in self.kept}
+        return tuple(case for case in self.header.planned if case not in settled)
 
 
 def read_journal(output: Path | str) -> JournalContent:
@@ -202,46 +124,110 @@ def read_journal(output: Path | str) -> JournalContent:
     *lines, tail = data.split(b"\n")
     if not lines:
         raise JournalError(f"{path}: not even the run's header is complete; nothing was recorded")
-    header: RunHeader | None = None
-    results: dict[str, CaseResult] = {}
-    launched: dict[str, None] = {}
-    synced: list[str] = []
+    reading = _Reading()
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"
         entry = _entry(line, where)
         kind = entry.pop("kind")
         if (kind == "run") != (number == 1):
             raise JournalError(f"{where}: kind {kind!r}; the first line, and no other, is the run's header")
+        take = reading.takers.get(kind)
+        if take is None:
+            raise JournalError(f"{where}: kind {kind!r} is none of {', '.join(map(repr, reading.takers))}")
         try:
-            if kind == "run":
-                header = RunHeader.from_json(entry)
-            elif kind == "started":
-                case = str(entry["id"])
-                if case in results:
-                    raise JournalError(f"{where}: {case!r} is launched again after its verdict")
-                launched[case] = None  # a second time before its verdict is another attempt
-            elif kind == "finished":
-                result = CaseResult.from_json(entry["result"])
-                if result.id in results:
-                    raise JournalError(f"{where}: {result.id!r} gets a second verdict")
-                results[result.id] = result
-            elif kind == "target":
-                synced.append(str(entry["target"]))
-            else:
-                raise JournalError(f"{where}: kind {kind!r} is none of 'started', 'finished', 'target'")
+            take(entry)
         except RecordError as error:
             raise JournalError(f"{where}: {error}") from error
         except KeyError as error:
             raise JournalError(f"{where}: a line of kind {kind!r} without {error}") from error
-    assert header is not None  # line 1 is the header or an error
-    in_flight = tuple(case for case in launched if case not in results)
-    return JournalContent(header, tuple(results.values()), in_flight, tuple(synced), torn=bool(tail))
+    return reading.content(torn=bool(tail), length=len(data) - len(tail))
+
+
+class _Reading:
+    """What the lines up to here say. Its methods raise RecordError and KeyError, the latter for a missing key."""
+
+    def __init__(self) -> None:
+        self.takers: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+            "run": self._run,
+            "started": self._started,
+            "finished": self._finished,
+            "target": self._target,
+            "ended": self._ended,
+            "resumed": self._resumed,
+        }
+        self._header: RunHeader | None = None
+        self._ids: frozenset[str] = frozenset()
+        self._starts: list[Start] = []
+        self._results: dict[str, CaseResult] = {}
+        self._launches: dict[str, list[int]] = {}
+        self._synced: list[str] = []
+
+    def content(self, *, torn: bool, length: int) -> JournalContent:
+        assert self._header is not None  # line 1 is the header or an error
+        return JournalContent(
+            self._header,
+            tuple(self._starts),
+            tuple(self._results.values()),
+            {case: tuple(starts) for case, starts in self._launches.items()},
+            tuple(self._synced),
+            torn,
+            length,
+        )
+
+    def _run(self, entry: Mapping[str, Any]) -> None:
+        header = self._header = RunHeader.from_json(entry)
+        self._ids = frozenset(header.planned)
+        self._starts.append(Start(header.started, header.argv, header.boot_id))
+
+    def _started(self, entry: Mapping[str, Any]) -> None:
+        case, now = self._planned(entry["id"]), len(self._starts) - 1
+        self._pass_time(entry)
+        if case in self._results:
+            raise RecordError(f"{case!r} is launched again after its verdict")
+        launches = self._launches.setdefault(case, [])
+        if now not in launches:  # a second time in the same process is another attempt
+            launches.append(now)
+
+    def _finished(self, entry: Mapping[str, Any]) -> None:
+        result = CaseResult.from_json(entry["result"])
+        self._pass_time(entry)
+        if self._planned(result.id) in self._results:
+            raise RecordError(f"{result.id!r} gets a second verdict")
+        self._results[result.id] = result
+        self._launches.pop(result.id, None)
+
+    def _target(self, entry: Mapping[str, Any]) -> None:
+        self._synced.append(str(entry["target"]))
+        self._pass_time(entry, counters=Counters.from_json(entry["counters"], "counters"))
+
+    def _ended(self, entry: Mapping[str, Any]) -> None:
+        counters = Counters.from_json(entry["counters"], "counters")
+        self._pass_time(entry, counters=counters, interrupted=bool(entry["interrupted"]))
+        now = len(self._starts) - 1
+        left = {case: [start for start in starts if start != now] for case, starts in self._launches.items()}
+        self._launches = {case: starts for case, starts in left.items() if starts}
+
+    def _resumed(self, entry: Mapping[str, Any]) -> None:
+        started, argv, boot_id = entry["started"], entry["argv"], entry["boot_id"]
+        if not (isinstance(started, str) and isinstance(boot_id, str) and isinstance(argv, list)):
+            raise RecordError("'started' and 'boot_id' should be text, and 'argv' a list")
+        self._starts.append(Start(started, tuple(map(str, argv)), boot_id))
+        self._results = {case: result for case, result in self._results.items() if result.verdict not in RUN_AGAIN}
+
+    def _planned(self, case: Any) -> str:
+        if not isinstance(case, str) or case not in self._ids:
+            raise RecordError(f"{case!r} is no case of the plan that the header lists")
+        return case
+
+    def _pass_time(self, entry: Mapping[str, Any], **changes: Any) -> None:
+        seconds = number_from_json(entry["at"], "at")
+        self._starts[-1] = dataclasses.replace(self._starts[-1], seconds=seconds, **changes)
 
 
 def _entry(line: bytes, where: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise JournalError(f"{where}: no JSON ({error}); only the last line of a killed run may be cut off") from error
     if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
         raise JournalError(f"{where}: a JSON object with a 'kind' belongs there")

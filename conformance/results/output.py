@@ -19,6 +19,7 @@ ROWS = "rows"
 LOCK = ".lock"
 
 _ROWS_FILE = re.compile(r"[0-9a-f]{16}\.safetensors")
+_PART = re.compile(r"\.(journal\.jsonl|results\.json|junit\.xml|[0-9a-f]{16}\.safetensors)(\.\w+)?\.part")
 _FOREIGN = "the folder holds a file of that name which is not a former run's; give --output a new folder"
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # some network file systems have none
 
@@ -59,7 +60,7 @@ def make_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def claimed(output: Path) -> Iterator[None]:
-    """Create the folder of a new run, own it among runs while the context lasts, and remove a former run's files.
+    """Create the folder of a run, and own it among runs while the context lasts.
 
     Raises `OutputError` where it cannot be had, which leaves what others wrote there as it was.
     """
@@ -72,7 +73,6 @@ def claimed(output: Path) -> Iterator[None]:
     try:
         _own(descriptor, path)
         try:
-            remove_former_run(output)
             yield
         finally:
             with contextlib.suppress(OSError):  # the kernel frees the lock; the id is only for the message
@@ -108,27 +108,73 @@ def remove_former_run(output: Path) -> None:
     a folder whose journal begins as a run's does holds an earlier run; files of the same names in any other folder
     are somebody else's and an error.
     """
-    if not _holds_a_run(output):
+    ours = holds_a_run(output)
+    if not ours:
         for name in (RESULTS, JUNIT, JOURNAL):
             if os.path.lexists(output / name):
                 raise OutputError(output / name, _FOREIGN)
-        return
     try:
+        remove_parts(output)
+        if not ours:
+            return
         for name in (RESULTS, JUNIT):
             (output / name).unlink(missing_ok=True)
-        rows = output / ROWS
-        if rows.is_dir() and not rows.is_symlink():
-            for file in rows.iterdir():
-                if _ROWS_FILE.fullmatch(file.name):
-                    file.unlink()
-            if not any(rows.iterdir()):
-                rows.rmdir()
+        for file in rows_files(output):
+            file.unlink()
+        _remove_if_empty(output / ROWS)
         (output / JOURNAL).unlink()  # last: without it a removal that was cut short could not be taken up again
     except OSError as error:
         raise OutputError.from_os(error.filename or output, error) from error
 
 
-def _holds_a_run(output: Path) -> bool:
+def move_run(output: Path, folder: Path) -> None:
+    """Move the journal and the rows of the run in `output` to the new `folder`; what was made from them is removed.
+
+    Raises `OutputError`.
+    """
+    try:
+        for name in (RESULTS, JUNIT):
+            (output / name).unlink(missing_ok=True)
+        remove_parts(output)
+        folder.mkdir()
+        for file in rows_files(output):
+            (folder / ROWS).mkdir(exist_ok=True)
+            file.rename(folder / ROWS / file.name)
+        _remove_if_empty(output / ROWS)
+        (output / JOURNAL).rename(folder / JOURNAL)
+    except OSError as error:
+        raise OutputError.from_os(error.filename or output, error) from error
+
+
+def rows_files(output: Path) -> list[Path]:
+    """The rows that a run has written below `output`, and no other file there."""
+    rows = output / ROWS
+    if not rows.is_dir() or rows.is_symlink():
+        return []
+    return [file for file in rows.iterdir() if _ROWS_FILE.fullmatch(file.name)]
+
+
+def remove_parts(output: Path) -> None:
+    """Remove what a killed run was about to write; raises OSError."""
+    for folder in (output, output / ROWS):
+        if folder.is_dir() and not (folder != output and folder.is_symlink()):
+            for file in folder.iterdir():
+                if _PART.fullmatch(file.name):
+                    file.unlink(missing_ok=True)
+
+
+def part_of(path: Path) -> Path:
+    """Where a file is written before it appears at `path`."""
+    return path.with_name(f".{path.name}.part")
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def holds_a_run(output: Path) -> bool:
+    """Whether `output` has a journal that begins as a run's does; raises `OutputError` where it cannot be read."""
     path = output / JOURNAL
     try:
         if not path.is_file():

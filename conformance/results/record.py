@@ -115,6 +115,33 @@ _TEXT_FIELDS = (
 )
 
 
+@dataclass(frozen=True)
+class Counters:
+    """What a run cost."""
+
+    references_computed: int = 0  # 0 where every reference came from the store
+    workers_started: int = 0
+    models_loaded: int = 0
+    peak_worker_mib: float = 0.0  # the largest resident memory of any worker
+
+    def __add__(self, other: Counters) -> Counters:
+        """Both together: counts add up, the peak is the higher one."""
+        return Counters(
+            self.references_computed + other.references_computed,
+            self.workers_started + other.workers_started,
+            self.models_loaded + other.models_loaded,
+            max(self.peak_worker_mib, other.peak_worker_mib),
+        )
+
+    @staticmethod
+    def from_json(data: Any, where: str) -> Counters:
+        """The counters that `dataclasses.asdict` made plain; raises `RecordError` naming `where`."""
+        names = [field.name for field in dataclasses.fields(Counters)]
+        fields = _exactly(data, names, where)
+        counts = {name: _count(fields[name], f"{where}, {name}") for name in names[:-1]}
+        return Counters(**counts, peak_worker_mib=number_from_json(fields[names[-1]], f"{where}, {names[-1]}"))
+
+
 def number_to_json(value: float) -> float | str:
     """JSON has no NaN and no infinity: they become "nan", "inf" and "-inf"."""
     number = float(value)

@@ -1,0 +1,55 @@
+"""The end of a run: its record and what is made from it, from what the journal holds, as often as one likes."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+from conformance.results.baseline import compared
+from conformance.results.document import build_document, write_document
+from conformance.results.journal import RunHeader, Start
+from conformance.results.junit import write_junit
+from conformance.results.loading import Record
+from conformance.results.output import JUNIT, RESULTS
+from conformance.results.record import CaseResult
+
+
+def conclude(
+    output: Path,
+    header: RunHeader,
+    starts: Sequence[Start],
+    results: Sequence[CaseResult],
+    not_covered: Sequence[str],
+    redact: Callable[[Any], Any],
+    junit: str,
+    baseline: Record | None,
+) -> dict[str, Any]:
+    """Write results.json and junit.xml, in the flavour `junit`, to `output`; the content of the former.
+
+    Raises `OutputError`.
+
+    How long the run took is told by the monotonic clock, and when it ended follows from when its last process began:
+    a clock that was set in between makes neither negative.
+    """
+    last = starts[-1]
+    began = datetime.datetime.fromisoformat(last.started)
+    document = build_document(
+        header,
+        results,
+        finished=(began + datetime.timedelta(seconds=last.seconds)).isoformat(timespec="milliseconds"),
+        duration_s=round(sum(start.seconds for start in starts), 3),
+        resumed=[start.started for start in starts[1:]],
+        interrupted=last.interrupted,
+        counters=reduce(add, (start.counters for start in starts)),
+        not_covered=not_covered,
+        redact=redact,
+    )
+    if baseline is not None:
+        document = compared(document, baseline, redact)
+    write_document(document, output / RESULTS)
+    write_junit(document, output / JUNIT, junit)
+    return document

@@ -1,0 +1,109 @@
+"""Whether a run may be resumed here, and what becomes of the cases that were in flight when it died."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from conformance.names import UsageError
+from conformance.results.journal import JournalContent, RunHeader
+from conformance.results.redact import Redactor
+
+DEATHS_ALLOWED = 1
+"""How often a run may die while a case is in flight before that case is not started again."""
+
+_FACTS = (
+    "device",
+    "versions",
+    "engines",
+    "python",
+    "platform",
+    "isa",
+    "isa_flags",
+    "precision_switches",
+    "torch_build",
+)
+_NO_MATTER = frozenset({"device.reason"})
+_ROUNDED = frozenset({"device.memory_gib"})  # what the kernel keeps for itself differs a little from boot to boot
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """What tells this boot of the host from every other; empty where the host does not say."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def what_changed(then: RunHeader, now: RunHeader) -> list[str]:
+    """What makes the run that began `then` another one than would go on `now`, a sentence each; empty if nothing.
+
+    Facts are compared as far as they are known now. Both headers are as a journal has them, redacted.
+    """
+    found = [
+        f"{name}: {_short(before)} then, {_short(after)} now"
+        for name, before, after in (
+            ("version", then.version, now.version),
+            ("backend", then.backend, now.backend),
+            ("profile (sha256)", then.profile_sha256, now.profile_sha256),
+            ("plan (hash)", then.plan_hash, now.plan_hash),
+        )
+        if before != after
+    ]
+    if then.planned != now.planned:
+        gone, new = set(then.planned) - set(now.planned), set(now.planned) - set(then.planned)
+        found.append(f"cases: {len(gone)} of then are not planned now, {len(new)} of now were not planned then")
+    for name in _FACTS:
+        if name in now.facts:
+            found.extend(_fact_differences(name, then.facts.get(name), now.facts[name]))
+    return found
+
+
+def refuse_another_run(output: Path, then: RunHeader, now: RunHeader) -> None:
+    """Raise UsageError, with everything that changed, unless the run in `output` would go on as the same one."""
+    redact = Redactor.of_this_machine()  # both headers then tell as little as a journal does
+    found = what_changed(*(RunHeader.from_json(redact(header.to_json())) for header in (then, now)))
+    if found:
+        raise UsageError(
+            f"{output}: the run there cannot be resumed, because it is another one than this would be:",
+            *(f"  {difference}" for difference in found),
+            f"it was started with: {shlex.join(then.argv)}",
+            "resume it with those arguments on that machine, or leave --resume out: it is put aside, and all runs anew",
+        )
+
+
+def _fact_differences(name: str, then: Any, now: Any) -> Iterator[str]:
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for key in now:
+            yield from _fact_differences(f"{name}.{key}", then.get(key), now[key])
+    elif name not in _NO_MATTER and then != now and not (name in _ROUNDED and _is_about(then, now)):
+        yield f"{name}: {_short(then)} then, {_short(now)} now"
+
+
+def _is_about(one: Any, other: Any) -> bool:
+    return isinstance(one, (int, float)) and isinstance(other, (int, float)) and abs(one - other) <= 0.01 * one
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 64 else f"{text[:60]} ..."
+
+
+def culprits(content: JournalContent, boot: str) -> dict[str, str]:
+    """The cases in flight at a death that must not be started again, each with the reason; `boot` is this host's."""
+    found = {}
+    for case, starts in content.launches.items():
+        boots = {content.starts[start].boot_id for start in starts}
+        others = sorted(one for one in boots if one and boot and one != boot)
+        if others:
+            found[case] = (
+                "the host went down while it ran, so it is not started again "
+                f"(the boot id was {others[0]}, and is {boot})"
+            )
+        elif len(starts) > DEATHS_ALLOWED:
+            found[case] = f"the run died {'twice' if len(starts) == 2 else f'{len(starts)} times'} while it ran"
+    return found
