@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -37,6 +38,9 @@ exit codes: 0 all that was selected passed or is rightly skipped; 1 failures; 2 
 """
 
 
+_STREAM_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code; never raises but for a defect under CONFORMANCE_DEBUG=1."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -56,9 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         fall_silent(sys.stdout)  # the reader (`| head`) has seen enough
         return OK
+    except SystemExit as end:  # argparse's, after --help
+        return _unheard(None) or int(end.code or OK)
     except Exception as error:
-        if isinstance(error, OSError) and sys.stdout is not None:
-            _silence_if_full()
+        if isinstance(error, OSError) and (code := _unheard(error)):
+            return code
         if os.environ.get("CONFORMANCE_DEBUG") == "1":
             raise
         text = printable(f"{type(error).__name__}: {error}").replace("\n", " ")
@@ -66,11 +72,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERNAL_ERROR
 
 
-def _silence_if_full() -> None:
+def _unheard(error: OSError | None) -> int:
+    """Say that standard output cannot take what was printed, and return the code for that; 0 where it can.
+
+    With Python's own buffer a write fails when that is flushed; without it, `error` is all that there is to see.
+    """
+    lost = error if error is not None and error.filename is None and error.errno in _STREAM_FAULTS else None
     try:
-        sys.stdout.flush()
-    except OSError:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as late:
+        lost = late
+    if lost is None:
+        return OK
+    if sys.stdout is not None:
         fall_silent(sys.stdout)
+    say(f"standard output cannot be written: {lost.strerror or lost}")
+    return INTERNAL_ERROR
 
 
 def _dispatch(arguments: list[str]) -> int:

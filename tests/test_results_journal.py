@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import header, result
 
-from conformance.results.journal import JournalError, read_journal
+from conformance.results.former import make_room
+from conformance.results.journal import JournalError, Start, read_journal
 from conformance.results.journal_writer import Journal
 from conformance.results.output import OutputError, write_atomically
-from conformance.results.record import Counters
+from conformance.results.record import CaseResult, Counters
 from conformance.verdict import Verdict
 
 FIRST = result(test="test_first")
@@ -86,10 +88,22 @@ def _broken(whole: bytes) -> Iterator[tuple[str, bytes, str]]:
     yield "two headers", lines[0] + lines[0], "line 2"
     yield "a second verdict", whole + lines[-1], "second verdict"
     yield "launched after its verdict", whole + lines[-2], "launched again"
+    yield "a case that was not planned", whole + b'{"kind": "started", "id": "x", "at": 1}\n', "no case of the plan"
+    unplanned = lines[-1].replace(b"test_second[", b"test_third[")
+    yield "a verdict that was not planned", b"".join([*lines[:-1], unplanned]), "no case of the plan"
+    yield "no time", whole + b'{"kind": "target", "target": "x", "counters": {}}\n', "counters"
+    yield "a resume without a boot", whole + b'{"kind": "resumed", "started": "", "argv": []}\n', "without 'boot_id'"
+    yield (
+        "a resume of the wrong type",
+        whole + b'{"kind": "resumed", "started": 1, "argv": [], "boot_id": ""}\n',
+        "text",
+    )
+    yield "deeply nested", whole + b"[" * 100_000 + b"\n", "no JSON"
     yield "unknown kind", whole + b'{"kind": "paused"}\n', "'paused'"
     yield "no kind", whole + b'{"id": "x"}\n', "'kind'"
     yield "not an object", whole + b"[1]\n", "'kind'"
     yield "no id", whole + b'{"kind": "started"}\n', "without 'id'"
+    yield "an id that is none", whole + b'{"kind": "started", "id": [1]}\n', "no case of the plan"
     yield "no result", whole + b'{"kind": "finished", "result": {"id": "x"}}\n', "missing"
     yield "a header with a word too many", lines[0][:-2] + b', "more": 1}\n', "exactly"
     yield "a header of the wrong type", lines[0].replace(b'"backend": "cpu"', b'"backend": 7'), "backend is 7"
@@ -131,6 +145,143 @@ def test_every_line_is_redacted_before_it_is_written(tmp_path: Path) -> None:
 
     Journal.create(tmp_path, HEADER, redact=redact).close()
     assert b"a processor" not in (tmp_path / "journal.jsonl").read_bytes()
+
+
+AGAIN = Start("2026-11-30T11:00:00Z", ("--resume",), "boot 2")
+THIRD, FOURTH = result(Verdict.ENVIRONMENT, test="test_third"), result(Verdict.NOT_RUN, test="test_fourth")
+FIFTH = result(Verdict.CRASH, test="test_fifth")
+EVERY = header([FIRST, SECOND, THIRD, FOURTH, FIFTH], boot_id="boot 1")
+
+
+def test_a_journal_that_is_resumed_keeps_verdicts_and_drops_what_could_not_run(tmp_path: Path) -> None:
+    with Journal.create(tmp_path, EVERY) as journal:
+        for one in (FIRST, THIRD, FOURTH, FIFTH):
+            journal.finished(one)
+        journal.sync(FIRST.target.id, COST)
+        journal.started(SECOND.id)
+    killed = read_journal(tmp_path)
+    assert killed.results == (FIRST, THIRD, FOURTH, FIFTH)
+    assert killed.pending == (SECOND.id, THIRD.id, FOURTH.id)
+    Journal.resume(tmp_path, killed, AGAIN).close()
+    resumed = read_journal(tmp_path)
+    assert resumed.results == (FIRST, FIFTH) and resumed.pending == killed.pending
+    assert resumed.launches == {SECOND.id: (0,)}
+    assert [(start.started, start.boot_id) for start in resumed.starts] == [
+        (EVERY.started, "boot 1"),
+        (AGAIN.started, "boot 2"),
+    ]
+    assert resumed.starts[0].counters == COST
+    with Journal.resume(tmp_path, resumed, AGAIN) as journal:
+        journal.started(SECOND.id)
+    assert read_journal(tmp_path).launches == {SECOND.id: (0, 2)}
+    with Journal.resume(tmp_path, read_journal(tmp_path), AGAIN) as journal:
+        for one in (SECOND, THIRD, FOURTH):
+            journal.finished(one)
+    assert read_journal(tmp_path).results == (FIRST, FIFTH, SECOND, THIRD, FOURTH)
+    assert read_journal(tmp_path).in_flight == ()
+
+
+def test_a_torn_line_is_cut_off_before_the_journal_goes_on(tmp_path: Path) -> None:
+    whole = _record(tmp_path)
+    lines = whole.splitlines(keepends=True)
+    (tmp_path / "journal.jsonl").write_bytes(b"".join(lines[:-1]) + lines[-1][:-30])
+    with Journal.resume(tmp_path, read_journal(tmp_path), AGAIN) as journal:
+        journal.started(SECOND.id)
+        journal.finished(SECOND)
+    content = read_journal(tmp_path)
+    assert content.results == (FIRST, SECOND) and not content.torn
+
+
+def test_what_was_in_flight_when_the_run_was_interrupted_did_not_end_it(tmp_path: Path) -> None:
+    with Journal.create(tmp_path, EVERY) as journal:
+        journal.started(FIRST.id)
+    with Journal.resume(tmp_path, read_journal(tmp_path), AGAIN) as journal:
+        journal.started(FIRST.id)
+        journal.ended(COST, interrupted=True)
+    content = read_journal(tmp_path)
+    assert content.launches == {FIRST.id: (0,)}  # the first time it was a death
+    assert content.starts[1].interrupted and content.starts[1].counters == COST
+
+
+def test_times_in_a_journal_never_go_back_though_the_clock_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    _record(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()[1:]]
+    times = [line["at"] for line in lines]
+    assert times == sorted(times) and times[0] >= 0 and times[-1] < 60
+    assert read_journal(tmp_path).starts[0].seconds == times[-1]
+
+
+def test_a_journal_appears_with_its_header_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def full(descriptor: int, data: bytes) -> int:
+        seen.append([path.name for path in tmp_path.iterdir()])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OutputError, match=r"journal\.jsonl: the disk is full"):
+        Journal.create(tmp_path, HEADER)
+    assert seen == [[".journal.jsonl.part"]] and not list(tmp_path.iterdir())
+
+
+def test_a_verdict_that_finds_the_disk_full_leaves_no_case_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.create(tmp_path, HEADER)
+    journal.started(FIRST.id)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", _full)
+        with pytest.raises(OutputError):
+            journal.finished(FIRST)
+    content = read_journal(tmp_path)
+    assert (content.results, content.in_flight, content.torn) == ((), (), False)
+
+
+def _full(descriptor: int, data: bytes) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def unfinished(folder: Path, *results: CaseResult) -> None:
+    with Journal.create(folder, EVERY) as journal:
+        for one in results:
+            journal.finished(one)
+
+
+def test_an_unfinished_run_is_put_aside_with_its_rows_and_can_be_resumed_there(tmp_path: Path) -> None:
+    unfinished(tmp_path, FIRST)
+    (tmp_path / "rows").mkdir()
+    for name in ("results.json", "junit.xml", "notes.txt", "rows/0123456789abcdef.safetensors", "rows/mine.csv"):
+        (tmp_path / name).write_text("of the first run")
+    (tmp_path / ".results.json.a1b2c3.part").write_text("half")
+    said = make_room(tmp_path)
+    aside = tmp_path / "unfinished-20261130T100000"
+    assert said is not None and "verdicts for 1 of 5 cases" in said and said.endswith(f"--resume --output {aside}")
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
+        *("notes.txt", "rows/mine.csv"),
+        *(f"{aside.name}/journal.jsonl", f"{aside.name}/rows/0123456789abcdef.safetensors"),
+    }
+    assert read_journal(aside).results == (FIRST,)
+    unfinished(tmp_path, FIRST)
+    assert "unfinished-20261130T100000-2" in str(make_room(tmp_path))
+
+
+@pytest.mark.parametrize("results", [(), (THIRD,), (FIRST, SECOND, THIRD, FOURTH, FIFTH)])
+def test_a_run_that_has_ended_or_measured_nothing_is_removed(tmp_path: Path, results: tuple[CaseResult, ...]) -> None:
+    unfinished(tmp_path, *results)
+    assert make_room(tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_run_is_put_aside_too(tmp_path: Path) -> None:
+    unfinished(tmp_path, FIRST)
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(b"\0\0\n")
+    said = make_room(tmp_path)
+    assert said is not None and "line 3" in said and said.endswith(f"kept in {tmp_path / 'damaged'}")
+    assert [path.name for path in (tmp_path / "damaged").iterdir()] == ["journal.jsonl"]
 
 
 WRITER = """

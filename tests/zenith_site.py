@@ -80,7 +80,7 @@ backends = Namespace(
     ),
 )
 zenith = Namespace(
-    is_available=lambda: os.environ.get("ZENITH_DEVICES") != "0",
+    is_available=lambda: not (os.environ.get("ZENITH_DEVICES") == "0" or os.path.exists(os.getenv("ZENITH_GONE", ""))),
     get_device_properties=lambda index: Namespace(name="Zenith 1000", total_memory=2**34),
 )
 get_device_module = lambda kind: zenith

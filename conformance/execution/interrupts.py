@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: they end the measuring at once, and never the writing of what was measured."""
+"""Ctrl-C, SIGTERM and a terminal that closes: they end the measuring at once, never the writing of what was measured.
+
+A run that is to outlive its terminal is started with nohup, or in a session of its own: an ignored SIGHUP stays so.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         self._former = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hang_up)
         # A signal may wake another thread (numpy has some), or come just before a wait begins: Python notes it, and
         # the wait for a worker goes on. The timer breaks every wait once a second, for what was noted to be heeded.
         self._former[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: None)
@@ -56,3 +61,8 @@ class Interrupts:
         if number >= _PATIENCE or (number == 1 and self._heeded):
             self._heeded = False
             raise KeyboardInterrupt
+
+    def _hang_up(self, *_: object) -> None:
+        # The kernel and the shell both send it, and nobody is there to lose patience: only the first counts.
+        if not self._pending:
+            self._interrupt()

@@ -136,8 +136,8 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
             except KeyboardInterrupt:
                 interrupted = True
         counters = _counters(references, pools, tally)
-        journal.ended(counters, interrupted=interrupted)
-    start = replace(start, seconds=journal.seconds, counters=counters, interrupted=interrupted)
+        seconds = journal.ended(counters, interrupted=interrupted)
+    start = replace(start, seconds=seconds, counters=counters, interrupted=interrupted)
     return _conclude(request, plan, header, (*starts, start), tally.results, redact)
 
 

@@ -98,41 +98,36 @@ class Journal:
             raise
         return journal
 
-    @property
-    def seconds(self) -> float:
-        """How long this process has been writing."""
-        return round(time.monotonic() - self._began, 3)
-
     def started(self, case_id: str) -> None:
         """Say that a case is about to be launched, before it is: it is in flight until `finished`.
 
         On the disk by then: a case that takes the host down must be found again.
         """
         decided = self._length
-        self._append({"kind": "started", "id": case_id, "at": self.seconds})
+        self._append({"kind": "started", "id": case_id, "at": self._seconds()})
         self._decided = decided
         self._force_to_disk()
 
     def finished(self, result: CaseResult) -> None:
         """Record a verdict. A case that was decided without being launched needs no `started`."""
-        self._append({"kind": "finished", "result": result.to_json(), "at": self.seconds})
+        self._append({"kind": "finished", "result": result.to_json(), "at": self._seconds()})
 
     def sync(self, target: str, counters: Counters) -> None:
         """Force everything to the disk when a target is done; `counters` are those of this process so far."""
-        self._append({"kind": "target", "target": target, "counters": dataclasses.asdict(counters), "at": self.seconds})
-        self._force_to_disk()
-
-    def ended(self, counters: Counters, *, interrupted: bool) -> None:
-        """Say that the run came to its own end. What was in flight when it was interrupted is not to blame."""
         self._append(
-            {
-                "kind": "ended",
-                "interrupted": interrupted,
-                "counters": dataclasses.asdict(counters),
-                "at": self.seconds,
-            }
+            {"kind": "target", "target": target, "counters": dataclasses.asdict(counters), "at": self._seconds()}
         )
         self._force_to_disk()
+
+    def ended(self, counters: Counters, *, interrupted: bool) -> float:
+        """Say that the run came to its own end, and answer how many seconds this process took.
+
+        What was in flight when the run was interrupted is not to blame for its end.
+        """
+        cost, seconds = dataclasses.asdict(counters), self._seconds()
+        self._append({"kind": "ended", "interrupted": interrupted, "counters": cost, "at": seconds})
+        self._force_to_disk()
+        return seconds
 
     def close(self) -> None:
         """Force everything to the disk and close the file; harmless when repeated."""
@@ -149,6 +144,9 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self._began, 3)
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         if self._descriptor < 0:

@@ -183,7 +183,7 @@ def holds_a_run(output: Path) -> bool:
             header = json.loads(file.readline())
     except OSError as error:
         raise OutputError.from_os(path, error) from error
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(header, dict) and header.get("kind") == "run" and {"plan_hash", "planned"} <= set(header)
 

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -131,13 +132,31 @@ def _tell_secrets(_: Any) -> Any:
     )
 
 
-def _crash_once(found: Any) -> Any:
-    marker = os.environ["ZENITH_MARKER"]
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return found
-    return ctypes.string_at(0)
+def _once(misdeed: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The misdeed of the first process that comes to it; the file that ZENITH_MARKER names tells the others."""
+
+    def first(found: Any) -> Any:
+        try:
+            os.close(os.open(os.environ["ZENITH_MARKER"], os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return found
+        return misdeed(found)
+
+    return first
+
+
+def _lose_device(misdeed: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The device goes (the file that ZENITH_GONE names appears) under the call."""
+
+    def lose(found: Any) -> Any:
+        Path(os.environ["ZENITH_GONE"]).touch()
+        return misdeed(found)
+
+    return lose
+
+
+def _need_device(found: Any) -> Any:
+    return _hang(found) if Path(os.environ["ZENITH_GONE"]).exists() else found
 
 
 MISDEEDS: dict[str, Callable[[Any], Any]] = {
@@ -146,9 +165,15 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "not_supported": _raise(NotSupported("this build knows no colours")),
     "unavailable": _raise(Unavailable("this build needs a newer driver")),
     "segfault": lambda _: ctypes.string_at(0),
-    "segfault_once": _crash_once,
+    "segfault_once": _once(lambda _: ctypes.string_at(0)),
     "hang": _hang,
     "dawdle": _dawdle,
+    "hang_once": _once(_hang),
+    "unavailable_once": _once(_raise(Unavailable("this build needs a newer driver"))),
+    "need_device": _need_device,
+    "lose_device_and_raise": _lose_device(_raise(RuntimeError("device lost"))),
+    "lose_device_and_hang": _lose_device(_hang),
+    "lose_device_and_crash": _lose_device(lambda _: ctypes.string_at(0)),
     "tell_secrets": _tell_secrets,
     "nan": lambda found: replace(found, values=np.full_like(found.values, np.nan)),
     "off_by_a_third": lambda found: replace(found, values=found.values * 1.3),

@@ -1,0 +1,136 @@
+"""A run is resumed only where it is still the same run, and a case that ended it twice is not started again."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded import header, result
+
+from conformance.execution import resume
+from conformance.execution.resume import boot_id, culprits, what_changed
+from conformance.results.journal import JournalContent, RunHeader, Start
+
+ONE, TWO = result(test="test_one"), result(test="test_two")
+FACTS: dict[str, Any] = {
+    "device": {"type": "xpu", "name": "a card", "memory_gib": 64.0, "available": True},
+    "versions": {"torch": "2.13", "ipex": None},
+    "engines": ["transformers"],
+    "python": "3.11.7",
+    "platform": "linux-x86_64",
+    "isa": "AVX512",
+    "isa_flags": ["avx2", "avx512f"],
+    "precision_switches": {"cudnn.allow_tf32": False},
+    "torch_build": {"version": "2.13.0+xpu"},
+    "peak_resident_mib": 200.0,
+}
+THEN = header([ONE, TWO], facts=FACTS)
+LEAVES = [
+    ("device", "name"),
+    ("device", "available"),
+    ("versions", "torch"),
+    ("versions", "ipex"),
+    ("engines",),
+    ("python",),
+    ("platform",),
+    ("isa",),
+    ("isa_flags",),
+    ("precision_switches", "cudnn.allow_tf32"),
+    ("torch_build", "version"),
+]
+
+
+def with_fact(path: tuple[str, ...], value: Any) -> RunHeader:
+    facts = copy.deepcopy(FACTS)
+    place = facts
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return dataclasses.replace(THEN, facts=facts)
+
+
+def test_the_same_run_differs_in_nothing() -> None:
+    later = dataclasses.replace(THEN, started="2027-01-01T00:00:00Z", argv=("--resume",), boot_id="another")
+    assert what_changed(THEN, THEN) == what_changed(THEN, later) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": "0.2.0"}, "version: 0.1.0 then, 0.2.0 now"),
+        ({"backend": "xpu"}, "backend: cpu then, xpu now"),
+        ({"profile_sha256": "ef" * 32}, "profile (sha256): "),
+        ({"plan_hash": "01" * 32}, "plan (hash): "),
+        ({"planned": (ONE.id,)}, "cases: 1 of then are not planned now, 0 of now were not planned then"),
+    ],
+)
+def test_another_run_is_told_by_what_differs(change: dict[str, Any], said: str) -> None:
+    (found,) = what_changed(THEN, dataclasses.replace(THEN, **change))
+    assert found.startswith(said)
+
+
+@settings(max_examples=40, deadline=None)
+@given(changed=st.lists(st.sampled_from(LEAVES), unique=True))
+def test_every_fact_that_changed_is_named_and_no_other(changed: list[tuple[str, ...]]) -> None:
+    now = THEN
+    for path in changed:
+        facts = copy.deepcopy(dict(now.facts))
+        place = facts
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = "changed"
+        now = dataclasses.replace(now, facts=facts)
+    assert sorted(found.split(": ")[0] for found in what_changed(THEN, now)) == sorted(map(".".join, changed))
+
+
+def test_a_fact_says_what_it_was_and_what_it_is() -> None:
+    assert what_changed(THEN, with_fact(("versions", "torch"), "2.14")) == ["versions.torch: 2.13 then, 2.14 now"]
+    assert what_changed(THEN, with_fact(("device", "available"), False)) == ["device.available: true then, false now"]
+
+
+def test_what_differs_from_boot_to_boot_and_call_to_call_is_no_difference() -> None:
+    for path, value in ((("device", "memory_gib"), 63.9), (("device", "reason"), "x"), (("peak_resident_mib",), 1.0)):
+        assert what_changed(THEN, with_fact(path, value)) == []
+    assert what_changed(THEN, with_fact(("device", "memory_gib"), 32.0)) == ["device.memory_gib: 64.0 then, 32.0 now"]
+
+
+def test_facts_that_are_not_known_yet_are_not_compared() -> None:
+    assert what_changed(THEN, dataclasses.replace(THEN, facts={"device": {"type": "xpu"}})) == []
+    assert what_changed(THEN, dataclasses.replace(THEN, facts={"device": {"type": "cuda"}})) != []
+
+
+def died(boots: list[str], launched_in: list[int]) -> JournalContent:
+    """A journal whose starts had these boot ids; the first case was in flight at the ends of some of them."""
+    starts = tuple(Start("2026-11-30T10:00:00Z", (), boot) for boot in boots)
+    return JournalContent(THEN, starts, (), {ONE.id: tuple(launched_in)}, (), torn=False, length=0)
+
+
+@pytest.mark.parametrize(
+    ("boots", "launched_in", "here", "said"),
+    [
+        (["a"], [0], "a", None),
+        (["a", "a"], [0, 1], "a", "the run died twice while it ran"),
+        (["a", "a", "a"], [0, 1, 2], "a", "the run died 3 times while it ran"),
+        (["a"], [0], "b", "the host went down while it ran"),
+        (["a", "b"], [0], "b", "the host went down while it ran"),
+        (["a", "b"], [1], "b", None),
+        ([""], [0], "b", None),
+        (["a"], [0], "", None),
+        (["", ""], [0, 1], "", "the run died twice"),
+    ],
+)
+def test_a_case_is_started_again_once_and_never_after_it_took_the_host_down(
+    boots: list[str], launched_in: list[int], here: str, said: str | None
+) -> None:
+    found = culprits(died(boots, launched_in), here)
+    assert (said is None and found == {}) or (said is not None and found[ONE.id].startswith(said))
+
+
+def test_the_host_tells_its_boots_apart(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert boot_id() == boot_id()
+    monkeypatch.setattr(resume, "_BOOT_ID", tmp_path / "missing")
+    assert boot_id() == ""
