@@ -181,6 +181,8 @@ def _open_devices() -> set[str]:
 def main(arguments: list[str]) -> int:
     """Serve on the inherited control descriptor; the first message there says how."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # In the midst of an import nobody listens for the channel's end. Later, SIGTERM ends the workers first.
+    worker.signal_at_parents_end(signal.SIGTERM)
     sock = socket.socket(fileno=int(arguments[0]))
     sock.set_inheritable(False)
     control = Channel(sock, "the parent")

@@ -45,11 +45,16 @@ def enter_session(log: str, parent: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends; elsewhere than on Linux the channel's end must do."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    """Have the kernel kill this process when `parent` ends."""
+    signal_at_parents_end(signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the kernel was asked
         os._exit(1)
+
+
+def signal_at_parents_end(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent ends; elsewhere the channel's end must do."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def serve(sock: socket.socket) -> int:

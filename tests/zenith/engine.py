@@ -126,6 +126,12 @@ def _dawdle(found: Any) -> Any:
     return found
 
 
+def _wait_for_marker(found: Any) -> Any:
+    while not Path(os.environ["ZENITH_MARKER"]).exists():
+        time.sleep(0.02)
+    return found
+
+
 def _tell_secrets(_: Any) -> Any:
     raise ValueError(
         f"cannot log in with {os.environ['ZENITH_TOKEN']} from {os.environ['HOME']}/private/keys/of/zenith"
@@ -171,7 +177,9 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "hang_once": _once(_hang),
     "unavailable_once": _once(_raise(Unavailable("this build needs a newer driver"))),
     "need_device": _need_device,
+    "wait_for_marker": _wait_for_marker,
     "lose_device_and_raise": _lose_device(_raise(RuntimeError("device lost"))),
+    "lose_device_and_refuse": _lose_device(_raise(Unavailable("no zenith device is visible"))),
     "lose_device_and_hang": _lose_device(_hang),
     "lose_device_and_crash": _lose_device(lambda _: ctypes.string_at(0)),
     "tell_secrets": _tell_secrets,
