@@ -145,8 +145,10 @@ def remember(folder: Path, document: Mapping[str, Any], note: Callable[[str], No
 def _former(output: Path) -> JournalContent:
     """What the journal says of the run that is to be resumed. Raises UsageError where nobody can tell."""
     from conformance.results.journal import JournalError, read_journal
+    from conformance.results.output import remove_parts
 
     try:
+        remove_parts(output)
         return read_journal(output)
     except JournalError as error:
         raise UsageError(f"{error}; that run cannot be resumed: leave --resume out, or give --output") from error

@@ -155,12 +155,15 @@ def rows_files(output: Path) -> list[Path]:
 
 
 def remove_parts(output: Path) -> None:
-    """Remove what a killed run was about to write; raises OSError."""
-    for folder in (output, output / ROWS):
-        if folder.is_dir() and not (folder != output and folder.is_symlink()):
-            for file in folder.iterdir():
-                if _PART.fullmatch(file.name):
-                    file.unlink(missing_ok=True)
+    """Remove what a killed run was about to write; raises `OutputError`."""
+    try:
+        for folder in (output, output / ROWS):
+            if folder.is_dir() and not (folder != output and folder.is_symlink()):
+                for file in folder.iterdir():
+                    if _PART.fullmatch(file.name):
+                        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError.from_os(error.filename or output, error) from error
 
 
 def part_of(path: Path) -> Path:
