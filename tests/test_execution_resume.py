@@ -28,7 +28,7 @@ FACTS: dict[str, Any] = {
     "torch_build": {"version": "2.13.0+xpu"},
     "peak_resident_mib": 200.0,
 }
-THEN = header([ONE, TWO], facts=FACTS)
+THEN = header([ONE, TWO], facts=FACTS, models={"mine": "abc"})
 LEAVES = [
     ("device", "name"),
     ("device", "available"),
@@ -65,6 +65,7 @@ def test_the_same_run_differs_in_nothing() -> None:
         ({"backend": "xpu"}, "backend: cpu then, xpu now"),
         ({"profile_sha256": "ef" * 32}, "profile (sha256): "),
         ({"plan_hash": "01" * 32}, "plan (hash): "),
+        ({"models": {"mine": "other"}}, "model mine: files in its folder have been changed"),
         ({"planned": (ONE.id,)}, "cases: 1 of then are not planned now, 0 of now were not planned then"),
     ],
 )

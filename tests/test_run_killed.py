@@ -82,7 +82,7 @@ class Run:
 def told(output: Path) -> Any:
     """results.json without what differs between two undisturbed runs: times, places in memory, memory itself."""
     document = read_document(output / "results.json")
-    for key in ("argv", "started", "finished", "duration_s", "resumed", "counters"):
+    for key in ("argv", "started", "finished", "duration_s", "resumed", "estimate", "counters"):
         del document["run"][key]
     del document["facts"]
     for case in document["cases"]:

@@ -144,6 +144,19 @@ def test_another_run_is_not_resumed_and_every_difference_is_named(
     assert not (tmp_path / "out" / "results.json").exists()
 
 
+def test_a_model_folder_whose_files_were_changed_makes_another_run(
+    site: Path, tmp_path: Path, marker: dict[str, str]
+) -> None:
+    folder = tmp_path / "mine"
+    zenith_site.write_model(folder)
+    model = ("--model", f"colours={folder}")
+    assert run(site, tmp_path, *model, CONFORMANCE_CACHE=str(tmp_path / "cache")).code == 5  # no reference here
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes())
+    done = run(site, tmp_path, *model, "--resume", CONFORMANCE_CACHE=str(tmp_path / "cache"))
+    assert done.code == 4 and "model mine: files in its folder have been changed" in done.process.stderr, done.said
+
+
 def test_a_case_that_was_in_flight_at_two_deaths_is_a_crash_and_is_not_started_again(
     site: Path, tmp_path: Path
 ) -> None:

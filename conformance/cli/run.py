@@ -67,7 +67,8 @@ def main(options: argparse.Namespace) -> int:
     from conformance.cache import cache_folder
     from conformance.cli.explain import reproduction
     from conformance.execution.interrupts import Interrupts
-    from conformance.execution.run import RunRequest, report_again, run
+    from conformance.execution.request import RunRequest
+    from conformance.execution.run import report_again, run
     from conformance.results.console import Console
     from conformance.results.document import final_exit_code
     from conformance.results.former import make_room

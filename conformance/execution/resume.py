@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.names import UsageError
+from conformance.plan import Plan
 from conformance.results.journal import JournalContent, RunHeader
 from conformance.results.redact import Redactor
 
@@ -39,6 +41,24 @@ def boot_id() -> str:
         return ""
 
 
+def fingerprints(plan: Plan) -> dict[str, str]:
+    """For each model that no package ships, what changes when a file in its folder does: a hash of sizes and times.
+
+    A plan's hash knows models by name; and hashing the weights takes minutes for large ones.
+    """
+    folders = {case.model.name: case.model.folder for case in plan.cases if case.model.tier != "embedded"}
+    return {name: _fingerprint(folder) for name, folder in sorted(folders.items())}
+
+
+def _fingerprint(folder: Path) -> str:
+    try:
+        files = sorted((file.name, file.stat()) for file in folder.iterdir() if file.is_file())
+    except OSError:
+        return ""
+    told = [[name, status.st_size, status.st_mtime_ns] for name, status in files]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
 def what_changed(then: RunHeader, now: RunHeader) -> list[str]:
     """What makes the run that began `then` another one than would go on `now`, a sentence each; empty if nothing.
 
@@ -57,6 +77,9 @@ def what_changed(then: RunHeader, now: RunHeader) -> list[str]:
     if then.planned != now.planned:
         gone, new = set(then.planned) - set(now.planned), set(now.planned) - set(then.planned)
         found.append(f"cases: {len(gone)} of then are not planned now, {len(new)} of now were not planned then")
+    for model in now.models:
+        if then.models.get(model) != now.models[model]:
+            found.append(f"model {model}: files in its folder have been changed")
     for name in _FACTS:
         if name in now.facts:
             found.extend(_fact_differences(name, then.facts.get(name), now.facts[name]))

@@ -5,81 +5,36 @@ from __future__ import annotations
 import datetime
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from conformance import __version__
-from conformance.estimate import Estimate, beyond_budget
+from conformance.estimate import beyond_budget
 from conformance.execution.conclusion import conclude
 from conformance.execution.coverage import not_covered
-from conformance.execution.deadline import NEVER, Deadline
+from conformance.execution.deadline import NEVER
 from conformance.execution.device import DeviceBusy, DeviceWatch, complete_facts, owned_device
 from conformance.execution.group import Group, groups
 from conformance.execution.interrupts import Interrupts
 from conformance.execution.outcome import Outcome, out_of_time, outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
-from conformance.execution.resume import boot_id, culprits, refuse_another_run
+from conformance.execution.request import Listener, RunRequest
+from conformance.execution.resume import boot_id, culprits, fingerprints, refuse_another_run
 from conformance.execution.session import Session
 from conformance.judgement import Judgement
 from conformance.plan import Case, Plan
-from conformance.profile import Profile
 from conformance.results.baseline import differences
-from conformance.results.flavour import DEFAULT_FLAVOUR
-from conformance.results.journal import JournalContent, RunHeader, Start
+from conformance.results.journal import RunHeader, Start
 from conformance.results.journal_writer import Journal
-from conformance.results.loading import Record
 from conformance.results.output import OutputError
 from conformance.results.record import CaseResult, Counters
 from conformance.results.redact import Redactor
 from conformance.results.rows import write_rows
 from conformance.verdict import Verdict
-
-
-class Listener(Protocol):
-    """Who is told how the run goes."""
-
-    def run_started(self, header: RunHeader, kept: Sequence[CaseResult] = ()) -> None:
-        """The plan is made and the journal is open; `kept` are the results that a resumed run has already."""
-
-    def case_started(self, case_id: str) -> None:
-        """A case is launched."""
-
-    def case_finished(self, result: CaseResult) -> None:
-        """A case has its verdict."""
-
-    def group_finished(self, target: str, model: str, results: Sequence[CaseResult]) -> None:
-        """All cases of a model on a target have theirs."""
-
-    def note(self, text: str) -> None:
-        """Something that is worth a line and is no verdict."""
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What is run. `plan` plans for given facts; `reproduce` is the command that runs one case alone.
-
-    `junit` is one of `FLAVOURS`; beside a `baseline`, new failures alone decide the exit code. `former` is what the
-    journal in `output` says of a run that is to be resumed.
-    """
-
-    plan: Callable[[Mapping[str, Any]], Plan]
-    facts: Mapping[str, Any]
-    profile: Profile
-    engines: Mapping[str, str]  # name -> "module:Class"
-    output: Path
-    argv: tuple[str, ...]
-    reproduce: Callable[[Case], str]
-    load_seconds: float
-    case_seconds: float
-    estimate: Callable[[Plan, Mapping[str, Any]], Estimate]  # of what the plan runs, on the machine of these facts
-    junit: str = DEFAULT_FLAVOUR
-    baseline: Record | None = None
-    budget: Deadline = NEVER  # after it no further case is started
-    former: JournalContent | None = None
 
 
 @dataclass
@@ -347,6 +302,7 @@ def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHea
         version=__version__,
         started=_now(),
         boot_id=boot_id(),
+        models=fingerprints(plan),
         facts=facts,
         budget_minutes=None if request.budget == NEVER else round(request.budget.seconds / 60, 6),
         estimate=request.estimate(plan, facts).record(),

@@ -43,6 +43,7 @@ class RunHeader:
     version: str  # of conformance
     started: str  # ISO 8601, UTC
     boot_id: str = ""  # of the host, another after each boot; empty where it has none
+    models: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what tells changed files of a model's folder
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     budget_minutes: float | None = None  # after which no further case is started
     estimate: Mapping[str, Any] = dataclasses.field(default_factory=lambda: dict(NO_ESTIMATE))
@@ -64,7 +65,7 @@ class RunHeader:
                 values[name] = value
             elif kind == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(v, str) for v in value):
                 values[name] = tuple(value)
-            elif name in ("facts", "estimate") and isinstance(value, Mapping):
+            elif name in ("models", "facts", "estimate") and isinstance(value, Mapping):
                 values[name] = dict(value)
             elif name == "budget_minutes" and (value is None or isinstance(value, (int, float))):
                 values[name] = value

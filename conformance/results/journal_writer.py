@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from conformance.results.journal import JournalContent, RunHeader, Start
-from conformance.results.output import JOURNAL, OutputError, make_folder, part_of, remove_former_run
+from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, make_folder, part_of, remove_former_run
 from conformance.results.record import CaseResult, Counters
 
 
@@ -76,7 +76,8 @@ class Journal:
     ) -> Journal:
         """Go on with the journal in `output`, whose content was read before: a torn last line is cut off first.
 
-        Raises `OutputError` where it cannot be written.
+        What was made from it is removed: it tells of less than the journal soon will. Raises `OutputError` where
+        something cannot be written.
         """
         path = Path(output) / JOURNAL
         try:
@@ -90,6 +91,8 @@ class Journal:
                 {"kind": "resumed", "started": start.started, "argv": list(start.argv), "boot_id": start.boot_id}
             )
             journal._force_to_disk()
+            for name in (RESULTS, JUNIT):
+                path.with_name(name).unlink(missing_ok=True)
         except OSError as error:
             journal._abandon()
             raise OutputError.from_os(path, error) from error
