@@ -98,6 +98,14 @@ def _broken(whole: bytes) -> Iterator[tuple[str, bytes, str]]:
         whole + b'{"kind": "resumed", "started": 1, "argv": [], "boot_id": ""}\n',
         "text",
     )
+    yield (
+        "a resume at another time",
+        whole + b'{"kind": "resumed", "started": "noon", "argv": [], "boot_id": ""}\n',
+        "like",
+    )
+    yield "a start without a zone", lines[0].replace(b"10:00:00Z", b"10:00:00"), "like 2026-11-30T10"
+    for at in (b"-1", b'"inf"', b"1e99", b"true"):
+        yield f"at {at!r}", lines[0] + lines[1].replace(b'"at": ', b'"at": ' + at + b', "was": '), "at: "
     yield "deeply nested", whole + b"[" * 100_000 + b"\n", "no JSON"
     yield "unknown kind", whole + b'{"kind": "paused"}\n', "'paused'"
     yield "no kind", whole + b'{"id": "x"}\n', "'kind'"

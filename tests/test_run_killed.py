@@ -118,18 +118,20 @@ def both(do: Callable[[Job], Answer], jobs: Sequence[Job]) -> list[Answer]:
         return list(two.map(do, jobs))
 
 
-def run_whole(run: Run) -> tuple[Any, float]:
-    """What an undisturbed run tells, and how many seconds it takes."""
+def run_whole(run: Run) -> tuple[Any, float, float]:
+    """What an undisturbed run tells, and how many seconds it takes, in all and since its journal began."""
     begin = time.monotonic()
     said, _ = (process := run.start()).communicate(timeout=120)
     seconds = time.monotonic() - begin
     assert process.returncode == 1, said
-    return told(run.output), seconds
+    return told(run.output), seconds, read_journal(run.output).starts[0].seconds
 
 
-def kill_and_resume(run: Run, moment: float, undisturbed: Any) -> str:
-    """One kill; the answer is where it hit."""
+def kill_and_resume(run: Run, moment: float, measuring: bool, undisturbed: Any) -> str:
+    """One kill, so long after the process or, if `measuring`, the journal began; the answer is where it hit."""
     process = run.start()
+    if measuring:
+        assert eventually((run.output / "journal.jsonl").exists)
     time.sleep(moment)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
@@ -161,12 +163,17 @@ def kill_and_resume(run: Run, moment: float, undisturbed: Any) -> str:
 
 def test_a_run_killed_at_any_moment_and_resumed_equals_an_undisturbed_one(site: Path, tmp_path: Path) -> None:
     (tmp_path / "profile.toml").write_text(colourful_profile())
-    (undisturbed, length), (another, _) = both(run_whole, [Run(site, tmp_path / name) for name in ("one", "two")])
+    (undisturbed, length, measured), (another, *_) = both(
+        run_whole, [Run(site, tmp_path / name) for name in ("one", "two")]
+    )
     assert undisturbed == another and len(undisturbed["cases"]) == 40
     verdicts = set(undisturbed["summary"]["verdicts"])
     assert verdicts == {"PASS", "FAIL", "CRASH", "NOT_SUPPORTED", "ENVIRONMENT", "SKIPPED", "NOT_RUN"}
     moments = random.Random(20261130)
-    jobs = [(Run(site, tmp_path / str(number)), moments.uniform(0, length)) for number in range(KILLS)]
+    jobs = [  # half over the whole length, most of which is imports, and half over what comes then
+        (Run(site, tmp_path / str(number)), moments.uniform(0, measured if number % 2 else length), bool(number % 2))
+        for number in range(KILLS)
+    ]
     hits = both(lambda job: kill_and_resume(*job, undisturbed), jobs)
     # Where the hundred hit depends on the machine's load; that both kinds of place are hit does not.
     print({hit: hits.count(hit) for hit in sorted(set(hits))})

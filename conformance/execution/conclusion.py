@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
@@ -36,11 +35,10 @@ def conclude(
     a clock that was set in between makes neither negative.
     """
     last = starts[-1]
-    began = datetime.datetime.fromisoformat(last.started)
     document = build_document(
         header,
         results,
-        finished=(began + datetime.timedelta(seconds=last.seconds)).isoformat(timespec="milliseconds"),
+        finished=last.ended,
         duration_s=round(sum(start.seconds for start in starts), 3),
         resumed=[start.started for start in starts[1:]],
         interrupted=last.interrupted,

@@ -10,6 +10,7 @@ write, on the clock that never jumps. `journal_writer` writes it.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ RUN_AGAIN = (Verdict.ENVIRONMENT, Verdict.NOT_RUN)
 """Verdicts that a resumed run drops: nothing was measured, and what stood in the way may be gone."""
 
 NO_ESTIMATE = {"duration_s": 0.0, "learnt_s": 0.0, "cases_without": 0}
+
+
+_CENTURY = 3.2e9  # seconds
 
 
 class JournalError(ValueError):
@@ -84,6 +88,23 @@ class Start:
     seconds: float = 0.0  # until its last line
     counters: Counters = dataclasses.field(default_factory=Counters)
     interrupted: bool = False
+
+    @property
+    def ended(self) -> str:
+        """When its last line was written, ISO 8601, UTC: the clock's time at its start, and the seconds since."""
+        end = _time(self.started) + datetime.timedelta(seconds=self.seconds)
+        return end.isoformat(timespec="milliseconds")
+
+
+def _time(text: str) -> datetime.datetime:
+    """Raises RecordError."""
+    try:
+        time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise RecordError(f"'started' is {text!r}, but should be a time like 2026-11-30T10:00:00.000+00:00")
+    return time
 
 
 @dataclass(frozen=True)
@@ -177,6 +198,7 @@ class _Reading:
 
     def _run(self, entry: Mapping[str, Any]) -> None:
         header = self._header = RunHeader.from_json(entry)
+        _time(header.started)
         self._ids = frozenset(header.planned)
         self._starts.append(Start(header.started, header.argv, header.boot_id))
 
@@ -212,6 +234,7 @@ class _Reading:
         started, argv, boot_id = entry["started"], entry["argv"], entry["boot_id"]
         if not (isinstance(started, str) and isinstance(boot_id, str) and isinstance(argv, list)):
             raise RecordError("'started' and 'boot_id' should be text, and 'argv' a list")
+        _time(started)
         self._starts.append(Start(started, tuple(map(str, argv)), boot_id))
         self._results = {case: result for case, result in self._results.items() if result.verdict not in RUN_AGAIN}
 
@@ -222,6 +245,8 @@ class _Reading:
 
     def _pass_time(self, entry: Mapping[str, Any], **changes: Any) -> None:
         seconds = number_from_json(entry["at"], "at")
+        if not 0 <= seconds < _CENTURY:
+            raise RecordError(f"at: {seconds} is no number of seconds that a run may take")
         self._starts[-1] = dataclasses.replace(self._starts[-1], seconds=seconds, **changes)
 
 
