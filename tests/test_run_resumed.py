@@ -202,6 +202,14 @@ def test_what_could_not_run_is_run_again(site: Path, tmp_path: Path, marker: dic
     assert (again.code, set(again.verdicts.values())) == (0, {"PASS"}), again.said
 
 
+def test_what_a_budget_left_is_run_with_another_budget(site: Path, tmp_path: Path) -> None:
+    done = run(site, tmp_path, "--budget", "0.0001")
+    assert (done.code, set(done.verdicts.values())) == (5, {"NOT_RUN"}), done.said
+    again = run(site, tmp_path, "--resume", "--budget", "5")
+    assert (again.code, set(again.verdicts.values())) == (0, {"PASS"}), again.said
+    assert "exceeds the budget" not in again.process.stdout
+
+
 def test_a_target_that_was_given_up_stays_so(site: Path, tmp_path: Path, marker: dict[str, str]) -> None:
     crashes = quirk('attention = "plain"', 'options = { misdeeds = { score_pairs = "segfault" } }', "one")
     hangs = quirk('attention = "quick"', 'options = { misdeeds = { classify = "hang_once" } }', "two")
