@@ -3,8 +3,8 @@
 A test is one case of the default plan in a fresh process: the model in float32 with eager attention, which is the
 reference, answers the observation that the test judges; then the model on the case's target does. In the pattern's
 favour both are loaded by one process, so that the libraries are imported once; the reference reads whole batches; its
-forced tokens are given to it; and comparing is free. All cases would take an hour, so each suite's are estimated from
-a sample drawn from a seed, the same number of every observation.
+forced tokens are given to it; and comparing is free. All cases would take half an hour, so each suite's are estimated
+from a sample drawn from a seed, the same number of every observation.
 """
 
 from __future__ import annotations
