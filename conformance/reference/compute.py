@@ -31,9 +31,6 @@ class Variant:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-PLACED = {"positions": "qwen2-vl"}
-"""Positions beside pictures are computed here, and do not depend on the version of transformers."""
-
 _ALONE, _PADDED = Variant(options={"batch_size": 1}), Variant(options={"batch_size": 32})
 _FUSED = "conformance_ideal_fused"
 
@@ -92,7 +89,7 @@ def compute_reference(subject: Subject, start: StartRunner) -> dict[str, Observa
         dtype="float64",
         attention="eager",
         vision_attention="",
-        options={"batch_size": 1, "widen": True, **PLACED},
+        options={"batch_size": 1, "widen": True},
     )
     with start(request) as runner:
         answers = _answers(subject, runner)
@@ -112,7 +109,7 @@ def compute_narrow_reference(
         dtype="float32",
         attention="eager",
         vision_attention="",
-        options={"batch_size": 1, **PLACED},
+        options={"batch_size": 1},
     )
     wanted = subject.suite.observations()
     with start(request) as runner:
@@ -144,7 +141,7 @@ def compute_yardstick(
             dtype=dtype,
             attention=variant.attention,
             vision_attention=variant.vision_attention,
-            options={**variant.options, **PLACED},
+            options=variant.options,
         )
         with start(request) as runner:
             answers = _answers(subject, runner, known_answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ class ReferenceRunner(TransformersRunner):
     def __init__(self, request: LoadRequest) -> None:
         if request.device != "cpu":
             raise ValueError(f"the reference is computed on the CPU, not on {request.device!r}")
-        super().__init__(request)
+        # Positions beside pictures are computed here, and do not depend on the version of transformers.
+        super().__init__(replace(request, options={"positions": "qwen2-vl", **request.options}))
 
     def __enter__(self) -> ReferenceRunner:
         super().__enter__()
