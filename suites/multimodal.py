@@ -29,7 +29,7 @@ class Multimodal(GreedyText):
     seconds = 20
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(multimodal.inputs)
-    workload = Workload(prompts=38, tokens=4500, longest=1150, new_tokens=128, patches=6906, largest_picture=3726)
+    workload = Workload(prompts=37, tokens=4239, longest=1172, new_tokens=128, patches=8596, largest_picture=4600)
 
     @observation(yardstick=False)
     @staticmethod

@@ -80,7 +80,7 @@ def test_what_ran_is_recorded_with_every_verdict(honest: Ran) -> None:
 
 def test_embedded_models_need_no_reference_computed(honest: Ran) -> None:
     assert honest.document["run"]["counters"]["references_computed"] == 0
-    assert not (honest.output / "cache").exists()
+    assert not (honest.output / "cache" / "references").exists()
 
 
 def test_a_run_says_that_the_yardstick_itself_is_no_evidence(honest: Ran) -> None:
