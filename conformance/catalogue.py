@@ -69,7 +69,16 @@ class Model:
         try:
             found = checkpoint.config(self.config_file.parent, self.config_file.name)
             return int(found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
+            return None
+
+    @property
+    def vision_head_size(self) -> int | None:
+        """The size of an attention head of the vision tower; None where config.json has no tower that can be read."""
+        try:
+            tower = checkpoint.config(self.config_file.parent, self.config_file.name)["vision_config"]
+            return int(tower.get("embed_dim") or tower["hidden_size"]) // int(tower["num_heads"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
             return None
 
 
