@@ -228,10 +228,17 @@ def _obstacle(case: Case, selection: Selection) -> str:
     model = case.model
     if model.absent:
         return model.absent
+    if selection.run == CERTIFICATION and model.tier == "local":
+        return f"the model {model.name} is a folder of yours, at no commit, so nobody else could certify the same"
     if selection.run == CERTIFICATION and model.tier == "full" and not model.revision:
         return (
             f"the model {model.name} is not pinned to a commit, so nobody else could certify the same; `python -m "
             f"conformance models fetch {model.name}` records the commit, and --write-pins writes it into the catalogue"
+        )
+    if selection.run == CERTIFICATION and model.tier == "full" and not model.digest:
+        return (
+            f"the model {model.name} is pinned, but nothing was recorded when it came here, so nobody knows that it is "
+            f"that commit's; `python -m conformance models fetch {model.name}` hashes and records what is there"
         )
     return case.fit.refusal if case.fit is not None else ""
 
