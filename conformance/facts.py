@@ -10,7 +10,6 @@ A worker, which may touch the device, completes them.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -18,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from conformance import checkpoint
 from conformance.names import UsageError, unknown
 
 KEYS = ("device", "versions", "engines", "python", "platform", "isa_flags", "host")
@@ -80,7 +80,7 @@ def cpu_name(cpuinfo: str) -> str:
 def read_facts(path: Path) -> dict[str, Any]:
     """Facts of another machine from a JSON file. Raises UsageError with every fault."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = checkpoint.read_json(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"facts {path}: {error}") from error
     if not isinstance(facts, dict):

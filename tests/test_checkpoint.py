@@ -33,6 +33,10 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     assert faults(tmp_path / "nowhere")[0].startswith(f"{tmp_path / 'nowhere'}: no such folder")
 
 
+DEEP = b"[" * 100_000
+OFFSETS = (32).to_bytes(8, "little") + b'{"a": {"data_offsets": [0,"b"]}}'
+
+
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
@@ -48,6 +52,13 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         ("model.safetensors", (2).to_bytes(8, "little") + b"{}", "holds no tensor"),
         ("model.safetensors", b"", "truncated, or not a safetensors file"),
         ("model.safetensors", b"\x80\x04pickle!!", "truncated, or not a safetensors file"),
+        ("config.json", DEEP, "nested too deeply"),
+        ("tokenizer.json", DEEP, "nested too deeply"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": "x"}}}', "not a tokenizer that can be read"),
+        ("tokenizer_config.json", DEEP, "nested too deeply"),
+        ("model.safetensors.index.json", DEEP, "nested too deeply"),
+        ("model.safetensors", len(DEEP).to_bytes(8, "little") + DEEP, "its header is not what the format prescribes"),
+        ("model.safetensors", OFFSETS, "its header is not what the format prescribes"),
         ("model.safetensors", (8).to_bytes(8, "little") + b"[1,2,3] ", "its header is not what the format prescribes"),
         ("model.safetensors", (9).to_bytes(8, "little") + b'{"a": 1} ', "its header is not what the format prescribes"),
     ],

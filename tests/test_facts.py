@@ -63,9 +63,10 @@ def test_wrong_facts_are_rejected(tmp_path: Path, facts: Any, message: str) -> N
 
 def test_a_file_without_json_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
-    path.write_text("{")
-    with pytest.raises(UsageError, match=r"facts\.json"):
-        read_facts(path)
+    for text in ("{", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=r"facts\.json"):
+            read_facts(path)
     with pytest.raises(UsageError, match="No such file"):
         read_facts(tmp_path / "none.json")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import hub_site
 import pytest
 from hub_site import COMMIT, HUB, NAME, Hub, Site
 
+from conformance.catalogue import Model
 from conformance.models import places
 
 pytest.importorskip("huggingface_hub")
@@ -282,9 +284,37 @@ def test_a_folder_that_cannot_hold_records_is_said(site: Site, tmp_path: Path) -
     assert (done.returncode, "set CONFORMANCE_MODELS to a folder" in done.stderr) == (4, True), done.stderr
 
 
+@pytest.mark.parametrize("folder", ["/" + "x" * 5000, "/x\0y", "/proc/1/root/models"])
+def test_a_recorded_folder_that_nobody_can_look_into_is_missing(site: Site, folder: str) -> None:
+    entry = {"hub": HUB, "revision": "", "folder": folder, "digest": "0" * 64, "files": {}}
+    site.home.mkdir()
+    (site.home / "models.lock.json").write_text(json.dumps({"version": 1, "models": {NAME: entry}}))
+    assert row(site)["where"] == "missing"
+
+
+def test_a_cache_that_this_user_may_not_look_into_is_no_reason_not_to_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def denied(self: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(Path, "is_dir", denied)
+    model = Model(NAME, ("colours",), "full", tmp_path, "ToyColours", hub=HUB, revision=COMMIT)
+    place = places.locate(model, {})
+    assert place.where == "missing"
+    assert "cannot be read (Permission denied)" in place.problem
+
+
 def test_a_damaged_record_is_named(site: Site) -> None:
     site.home.mkdir()
-    for text in ("{", "[]", '{"version": 9, "models": {}}', '{"version": 1, "models": {"a": {"hub": 1}}}'):
+    for text in (
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"version": 9, "models": {}}',
+        '{"version": 1, "models": {"a": {"hub": 1}}}',
+    ):
         (site.home / "models.lock.json").write_text(text)
         done = site.models("list")
         assert (done.returncode, "models.lock.json" in done.stderr, "delete it" in done.stderr) == (4, True, True)

@@ -65,7 +65,12 @@ def test_parameters_are_counted_as_transformers_makes_them(model: Model) -> None
     assert parameters(shape(model.name), model.roles[0]) == sum(weight.numel() for weight in made.parameters())
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"model_type": "qwen3"}', '{"model_type": "mamba"}'])
+INFINITE = json.dumps({**json.loads(LARGE.configuration.read_text()), "hidden_size": float("inf")})  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "{}", "[" * 100_000, INFINITE, '{"model_type": "qwen3"}', '{"model_type": "mamba"}']
+)
 def test_a_config_that_says_no_sizes_has_no_shape(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     assert read_shape(tmp_path / "config.json") is None
