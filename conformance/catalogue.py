@@ -73,6 +73,11 @@ class Model:
             return None
 
     @property
+    def has_vision(self) -> bool:
+        """Whether the catalogue says that it has a vision tower."""
+        return self.parameters.get("vision") is True
+
+    @property
     def vision_head_size(self) -> int | None:
         """The size of an attention head of the vision tower; None where config.json has no tower that can be read."""
         try:

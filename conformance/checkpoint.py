@@ -22,17 +22,24 @@ HASHED = (
     "*.py",  # loaded only where the catalogue turns a model's own code on
 )
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
+"""Where a model says how its pictures are read, the first that is there."""
 
 
 class CheckpointError(Exception):
     """A model folder cannot be used; the message names the file, what is wrong with it and what would be right."""
 
 
-def check(folder: Path) -> None:
-    """Raise `CheckpointError`, with every fault of the folder, unless it can be loaded safely."""
+def check(folder: Path, *, vision: bool = False) -> None:
+    """Raise `CheckpointError`, with every fault of the folder, unless it can be loaded safely.
+
+    With `vision` it must also have a vision tower, and say how pictures are read.
+    """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; a model is a folder with config.json and *.safetensors")
     faults = [*_config_faults(folder), *_weight_faults(folder), *_tokenizer_faults(folder), *_limit_faults(folder)]
+    if vision:
+        faults += _vision_faults(folder)
     if faults:
         raise CheckpointError("\n".join(faults))
 
@@ -180,6 +187,15 @@ def _tokenizer_faults(folder: Path) -> list[str]:
             f"but config.json says vocab_size = {limit}"
         ]
     return []
+
+
+def _vision_faults(folder: Path) -> list[str]:
+    faults = []
+    if not _config_faults(folder) and not isinstance(config(folder).get("vision_config"), dict):
+        faults.append(f"{folder / 'config.json'}: no vision_config, so no vision tower; give a model that has one")
+    if not any((folder / name).is_file() for name in PREPROCESSORS):
+        faults.append(f"{folder}: neither {' nor '.join(PREPROCESSORS)}, which say how its pictures are read")
+    return faults
 
 
 def _limit_faults(folder: Path) -> list[str]:

@@ -25,6 +25,17 @@ def faults(folder: Path) -> list[str]:
     return str(caught.value).splitlines()
 
 
+def test_a_model_that_is_to_see_has_a_tower_and_says_how_pictures_are_read(folder: Path) -> None:
+    with pytest.raises(checkpoint.CheckpointError) as caught:
+        checkpoint.check(folder, vision=True)
+    tower, reading = str(caught.value).splitlines()
+    assert tower.startswith(f"{folder / 'config.json'}: no vision_config")
+    assert "neither preprocessor_config.json nor processor_config.json" in reading
+    (folder / "config.json").write_text(json.dumps({"vocab_size": 256, "vision_config": {"depth": 1}}))
+    (folder / "preprocessor_config.json").write_text("{}")
+    checkpoint.check(folder, vision=True)
+
+
 def test_a_sound_folder_passes(folder: Path) -> None:
     checkpoint.check(folder)
 

@@ -39,7 +39,7 @@ def check(cases: tuple[Case, ...]) -> Iterator[Finding]:
     sound = size = 0
     for model in models.values():
         try:
-            checkpoint.check(model.folder)
+            checkpoint.check(model.folder, vision=model.has_vision)
         except checkpoint.CheckpointError as error:
             for fault in str(error).splitlines():
                 yield problem("models", f"{model.name}: {fault}", _REMEDIES.get(model.tier, _FETCH))
