@@ -29,6 +29,7 @@ from typing import Any
 
 from conformance import checkpoint
 from conformance.names import UsageError, unknown
+from conformance.structure import not_finite
 
 TIERS = ("embedded", "full", "local")
 """Where the weights are: in the package, to be fetched, or in a folder that the command line named."""
@@ -147,7 +148,7 @@ def load_catalogue(paths: Iterable[Path]) -> Catalogue:
             faults.append(f"{path}: models: {entries!r}, but should be tables [models.NAME]")
             continue
         for name, entry in entries.items():
-            found = entry_faults(entry)
+            found = [*entry_faults(entry), *(f".{fault}" for fault in not_finite(entry))]
             faults.extend(f"{path}: models.{name}{fault}" for fault in found)
             if name in models:
                 faults.append(f"{path}: models.{name}: another catalogue has a model of this name; rename one")

@@ -19,6 +19,7 @@ from typing import Any
 
 from conformance import checkpoint
 from conformance.names import UsageError, unknown
+from conformance.structure import not_finite
 
 KEYS = ("device", "versions", "engines", "python", "platform", "isa_flags", "host")
 DEVICE_KEYS = ("type", "name", "memory_gib", "available", "reason")
@@ -118,6 +119,7 @@ def read_facts(path: Path) -> dict[str, Any]:
             for key, value in facts.get("host", {}).items()
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)))
         ]
+        faults += [f"facts {path}: {fault}" for fault in not_finite(facts)]
         faults += [
             f"facts {path}: versions.{name} is {version!r}, but should be text, or null for not installed"
             for name, version in facts.get("versions", {}).items()

@@ -49,6 +49,7 @@ def test_facts_are_json() -> None:
         ({"device": {"avialable": False}}, "unknown key 'avialable'; did you mean 'available'"),
         ({"device": {"available": "no"}}, "device.available is 'no'"),
         ({"device": {"memory_gib": "16"}}, "device.memory_gib is '16'"),
+        ({"device": {"memory_gib": float("inf")}}, "device.memory_gib: inf is no number that can be reckoned with"),
         ({"versions": {"torch": 2.13}}, "versions.torch is 2.13"),
         ({"verions": {}}, "unknown key 'verions'; did you mean 'versions'"),
         ({"isa_flags": "avx2"}, "isa_flags should be a list"),

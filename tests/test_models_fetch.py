@@ -12,7 +12,8 @@ import pytest
 from hub_site import COMMIT, HUB, NAME, Hub, Site
 
 from conformance.catalogue import Model
-from conformance.models import places
+from conformance.models import pins, places
+from conformance.names import UsageError
 
 pytest.importorskip("huggingface_hub")
 
@@ -247,6 +248,17 @@ def test_pins_are_written_into_the_catalogue_and_nothing_else_changes(site: Site
     assert row(site)["pinned_by"] == "catalogue"
     assert site.models("fetch", NAME, "--write-pins", site.catalogue).returncode == 0
     assert site.catalogue.read_text() == after
+
+
+def test_pins_keep_the_ends_of_lines_as_they_are(tmp_path: Path) -> None:
+    catalogue = tmp_path / "models.toml"
+    before = hub_site.MODELS.replace("\n", "\r\n").encode()
+    catalogue.write_bytes(before)
+    assert pins.write_pins(catalogue, {NAME: COMMIT}) == [NAME]
+    assert catalogue.read_bytes().replace(f'revision = "{COMMIT}"\r\n'.encode(), b"") == before
+    catalogue.write_text("models = [3]\n")
+    with pytest.raises(UsageError, match="no catalogue"):
+        pins.write_pins(catalogue, {NAME: COMMIT})
 
 
 def test_a_pin_is_not_changed_behind_anybodys_back(site: Site, tmp_path: Path) -> None:
