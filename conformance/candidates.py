@@ -57,7 +57,7 @@ class Candidate:
 
 def vision_attention(model: Model, target: Target) -> str | None:
     """The attention backend of the model's vision tower on this target: the text's, unless the target names one."""
-    return dict(target.axes).get("vision", target.attention) if model.parameters.get("vision") is True else None
+    return dict(target.axes).get("vision", target.attention) if model.has_vision else None
 
 
 def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, matrix: Matrix) -> Iterator[Candidate]:
@@ -82,7 +82,7 @@ def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, 
 
 def _targets(profile: Profile, claim: Claim, dtype: str, model: Model, matrix: Matrix) -> Iterator[Target]:
     """The target of a claim; of a model with a vision tower, one for each attention backend wanted for the tower."""
-    if model.parameters.get("vision") is not True or matrix.visions is None:
+    if not model.has_vision or matrix.visions is None:
         yield Target(claim.engine, claim.attention, dtype)
         return
     for name in matrix.visions:

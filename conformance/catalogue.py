@@ -29,6 +29,7 @@ from typing import Any
 
 from conformance import checkpoint
 from conformance.names import UsageError, unknown
+from conformance.structure import not_finite
 
 TIERS = ("embedded", "full", "local")
 """Where the weights are: in the package, to be fetched, or in a folder that the command line named."""
@@ -69,7 +70,21 @@ class Model:
         try:
             found = checkpoint.config(self.config_file.parent, self.config_file.name)
             return int(found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
+            return None
+
+    @property
+    def has_vision(self) -> bool:
+        """Whether the catalogue says that it has a vision tower."""
+        return self.parameters.get("vision") is True
+
+    @property
+    def vision_head_size(self) -> int | None:
+        """The size of an attention head of the vision tower; None where config.json has no tower that can be read."""
+        try:
+            tower = checkpoint.config(self.config_file.parent, self.config_file.name)["vision_config"]
+            return int(tower.get("embed_dim") or tower["hidden_size"]) // int(tower["num_heads"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
             return None
 
 
@@ -133,7 +148,7 @@ def load_catalogue(paths: Iterable[Path]) -> Catalogue:
             faults.append(f"{path}: models: {entries!r}, but should be tables [models.NAME]")
             continue
         for name, entry in entries.items():
-            found = entry_faults(entry)
+            found = [*entry_faults(entry), *(f".{fault}" for fault in not_finite(entry))]
             faults.extend(f"{path}: models.{name}{fault}" for fault in found)
             if name in models:
                 faults.append(f"{path}: models.{name}: another catalogue has a model of this name; rename one")

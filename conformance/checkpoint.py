@@ -22,17 +22,24 @@ HASHED = (
     "*.py",  # loaded only where the catalogue turns a model's own code on
 )
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
+"""Where a model says how its pictures are read, the first that is there."""
 
 
 class CheckpointError(Exception):
     """A model folder cannot be used; the message names the file, what is wrong with it and what would be right."""
 
 
-def check(folder: Path) -> None:
-    """Raise `CheckpointError`, with every fault of the folder, unless it can be loaded safely."""
+def check(folder: Path, *, vision: bool = False) -> None:
+    """Raise `CheckpointError`, with every fault of the folder, unless it can be loaded safely.
+
+    With `vision` it must also have a vision tower, and say how pictures are read.
+    """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; a model is a folder with config.json and *.safetensors")
     faults = [*_config_faults(folder), *_weight_faults(folder), *_tokenizer_faults(folder), *_limit_faults(folder)]
+    if vision:
+        faults += _vision_faults(folder)
     if faults:
         raise CheckpointError("\n".join(faults))
 
@@ -64,8 +71,16 @@ def vision_layers(folder: Path) -> int | None:
 
 def config(folder: Path, name: str = "config.json") -> dict[str, Any]:
     """The parsed config.json of a folder that was checked."""
-    found: dict[str, Any] = json.loads((folder / name).read_text("utf-8"))
+    found: dict[str, Any] = read_json(folder / name)
     return found
+
+
+def read_json(file: Path) -> Any:
+    """What is in a JSON file that nobody vouches for. Raises OSError, and ValueError for all that is no JSON."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deeply") from None
 
 
 def token_limit(folder: Path) -> int | None:
@@ -73,7 +88,7 @@ def token_limit(folder: Path) -> int | None:
     limits = [config(folder).get("max_position_embeddings")]
     file = folder / "tokenizer_config.json"
     if file.is_file():
-        limits.append(json.loads(file.read_text("utf-8")).get("model_max_length"))
+        limits.append(read_json(file).get("model_max_length"))
     known = [int(limit) for limit in limits if isinstance(limit, (int, float)) and 0 < limit < 1e9]
     return min(known, default=None)
 
@@ -109,7 +124,7 @@ def _shard_faults(folder: Path) -> list[str]:
     faults = []
     for index in sorted(folder.glob("*.safetensors.index.json")):
         try:
-            shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+            shards = set(read_json(index)["weight_map"].values())
             missing = sorted(str(shard) for shard in shards if not (folder / str(shard)).is_file())
         except OSError as error:
             faults.append(_unreadable(index, error))
@@ -142,8 +157,8 @@ def _format_fault(file: Path) -> str | None:
             return f"{file}: truncated, or not a safetensors file (its header does not fit into {size} bytes)"
         try:
             header = json.loads(stream.read(length))
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
             return f"{file}: not a safetensors file (its header is not what the format prescribes)"
     if not ends:
         return f"{file}: holds no tensor"
@@ -158,12 +173,12 @@ def _tokenizer_faults(folder: Path) -> list[str]:
     if not file.is_file():
         return [f"{file}: missing; the tokenizer must be a fast one saved as tokenizer.json"]
     try:
-        tokenizer = json.loads(file.read_text("utf-8"))
+        tokenizer = read_json(file)
         vocabulary = tokenizer["model"]["vocab"]
         ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
         ids += [token["id"] for token in tokenizer.get("added_tokens") or ()]
-        largest = max(ids, default=-1)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        largest = max(map(int, ids), default=-1)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         return [f"{file}: not a tokenizer that can be read ({type(error).__name__}: {error})"]
     limit = None if _config_faults(folder) else config(folder).get("vocab_size")
     if isinstance(limit, int) and largest >= limit:
@@ -174,10 +189,19 @@ def _tokenizer_faults(folder: Path) -> list[str]:
     return []
 
 
+def _vision_faults(folder: Path) -> list[str]:
+    faults = []
+    if not _config_faults(folder) and not isinstance(config(folder).get("vision_config"), dict):
+        faults.append(f"{folder / 'config.json'}: no vision_config, so no vision tower; give a model that has one")
+    if not any((folder / name).is_file() for name in PREPROCESSORS):
+        faults.append(f"{folder}: neither {' nor '.join(PREPROCESSORS)}, which say how its pictures are read")
+    return faults
+
+
 def _limit_faults(folder: Path) -> list[str]:
     file = folder / "tokenizer_config.json"
     try:
-        if not isinstance(json.loads(file.read_text("utf-8")), dict):
+        if not isinstance(read_json(file), dict):
             return [f"{file}: not a JSON object"]
     except FileNotFoundError:
         return [f"{file}: a link to a file that is not there"] if file.is_symlink() else []

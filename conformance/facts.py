@@ -10,7 +10,6 @@ A worker, which may touch the device, completes them.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -18,7 +17,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from conformance import checkpoint
 from conformance.names import UsageError, unknown
+from conformance.structure import not_finite
 
 KEYS = ("device", "versions", "engines", "python", "platform", "isa_flags", "host")
 DEVICE_KEYS = ("type", "name", "memory_gib", "available", "reason")
@@ -80,7 +81,7 @@ def cpu_name(cpuinfo: str) -> str:
 def read_facts(path: Path) -> dict[str, Any]:
     """Facts of another machine from a JSON file. Raises UsageError with every fault."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = checkpoint.read_json(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"facts {path}: {error}") from error
     if not isinstance(facts, dict):
@@ -118,6 +119,7 @@ def read_facts(path: Path) -> dict[str, Any]:
             for key, value in facts.get("host", {}).items()
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)))
         ]
+        faults += [f"facts {path}: {fault}" for fault in not_finite(facts)]
         faults += [
             f"facts {path}: versions.{name} is {version!r}, but should be text, or null for not installed"
             for name, version in facts.get("versions", {}).items()

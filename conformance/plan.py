@@ -163,9 +163,12 @@ def _decide(
             "which the profile does not claim"
         )
         vision = claim
-    holds = predicate.evaluate(claim.when, replace(subject, attention=effective.attention, dtype=effective.dtype))
-    if holds is None:
-        undecided.append(f"claim {claim.name}")
+    holds = {
+        each.name: predicate.evaluate(each.when, replace(subject, attention=each.attention, dtype=effective.dtype))
+        for each in (claim, vision)
+        if each is not None
+    }
+    undecided += [f"claim {name}" for name, answer in holds.items() if answer is None]
     engine = profile.engines[effective.engine]
     case = Case(
         id=candidate.id,
@@ -225,33 +228,47 @@ def _obstacle(case: Case, selection: Selection) -> str:
     model = case.model
     if model.absent:
         return model.absent
+    if selection.run == CERTIFICATION and model.tier == "local":
+        return f"the model {model.name} is a folder of yours, at no commit, so nobody else could certify the same"
     if selection.run == CERTIFICATION and model.tier == "full" and not model.revision:
         return (
             f"the model {model.name} is not pinned to a commit, so nobody else could certify the same; `python -m "
             f"conformance models fetch {model.name}` records the commit, and --write-pins writes it into the catalogue"
         )
+    if selection.run == CERTIFICATION and model.tier == "full" and not model.digest:
+        return (
+            f"the model {model.name} is pinned, but nothing was recorded when it came here, so nobody knows that it is "
+            f"that commit's; `python -m conformance models fetch {model.name}` hashes and records what is there"
+        )
     return case.fit.refusal if case.fit is not None else ""
 
 
 def _not_supported(
-    candidate: Candidate, claim: Claim, vision: Claim | None, holds: bool | None, profile: Profile
+    candidate: Candidate, claim: Claim, vision: Claim | None, holds: Mapping[str, bool | None], profile: Profile
 ) -> str:
-    """Why the claim does not reach this case, or an empty text."""
-    parameters = candidate.parameters
-    source = f"{profile.path.parent.name}/{profile.path.name} claims {claim.name}"
-    if holds is False:
-        return f"{source} only where {json.dumps(claim.when)}, which does not hold here"
+    """Why the claims for text and vision tower do not reach this case, or an empty text."""
+    parameters, model = candidate.parameters, candidate.model
+
+    def source(each: Claim) -> str:
+        return f"{profile.path.parent.name}/{profile.path.name} claims {each.name}"
+
+    for each in (claim, vision):
+        if each is not None and holds[each.name] is False:
+            return f"{source(each)} only where {json.dumps(each.when)}, which does not hold here"
     if not candidate.suite.causal and not claim.encoder:
-        return f"{source} with encoder = false, and {candidate.suite.role} is a bidirectional encoder"
+        return f"{source(claim)} with encoder = false, and {candidate.suite.role} is a bidirectional encoder"
     if vision is not None and not vision.vision:
-        return f"{source} with vision = false, and {candidate.model.name} has a vision tower"
-    size = parameters.get("head_size") or (candidate.model.head_size if claim.head_sizes else None)
+        return f"{source(vision)} with vision = false, and {model.name} has a vision tower"
+    size = parameters.get("head_size") or (model.head_size if claim.head_sizes else None)
     if claim.head_sizes is not None and size is not None and size not in claim.head_sizes:
-        return f"{source} for head sizes {list(claim.head_sizes)}, and {candidate.model.name} has {size}"
+        return f"{source(claim)} for head sizes {list(claim.head_sizes)}, and {model.name} has {size}"
+    size = model.vision_head_size if vision is not None and vision.head_sizes else None
+    if vision is not None and vision.head_sizes is not None and size is not None and size not in vision.head_sizes:
+        return f"{source(vision)} for head sizes {list(vision.head_sizes)}, and {model.name}'s vision tower has {size}"
     if "batch" in parameters and parameters["batch"] not in claim.batch:
-        return f"{source} for batch = {list(claim.batch)}, and the test needs {parameters['batch']!r}"
+        return f"{source(claim)} for batch = {list(claim.batch)}, and the test needs {parameters['batch']!r}"
     if parameters.get("deterministic") is True and not claim.deterministic:
-        return f"{source} without deterministic = true, and the test asks for bit-equal repeats"
+        return f"{source(claim)} without deterministic = true, and the test asks for bit-equal repeats"
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +32,19 @@ def structure_faults(document: Any, schema_file: Path) -> list[str]:
 
     schema = json.loads(schema_file.read_text(encoding="utf-8"))
     validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
-    found: dict[str, None] = {}
+    found: dict[str, None] = dict.fromkeys(not_finite(document))
     for error in sorted(validator.iter_errors(_plain(document)), key=lambda error: [str(p) for p in error.path]):
         found.update(dict.fromkeys(_describe(error)))
     return list(found)
+
+
+def not_finite(value: Any, path: tuple[Any, ...] = ()) -> Iterator[str]:
+    """A sentence for each nan and inf: TOML has them; JSON, in which plans and results are told, has not."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{where(path)}: {value} is no number that can be reckoned with; give a finite one"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from not_finite(each, (*path, key))
 
 
 def where(path: Any) -> str:

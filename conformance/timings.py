@@ -129,7 +129,7 @@ def load(folder: Path) -> Timings:
         if document["version"] != VERSION:
             raise ValueError(f"its version is {document['version']!r}, and {VERSION} is known")
         return Timings(tuple(_entry(each) for each in document["timings"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         said = f"{type(error).__name__} {error}" if isinstance(error, (KeyError, TypeError)) else str(error)
         return Timings(fault=f"{path} is damaged ({said}), so nothing was learnt from earlier runs; delete it")
 

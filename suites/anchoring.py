@@ -104,16 +104,23 @@ def _together(first: Effective, then: Effective) -> Effective:
     """What ran in two calls; where they disagree on dtype or attention backend, both are named."""
     kernels = Counter(first.kernels) + Counter(then.kernels)
     vision = first.vision
-    if vision is not None and then.vision is not None:
-        vision = replace(vision, sequences=vision.sequences + then.vision.sequences)
+    if vision is None or then.vision is None:
+        vision = then.vision or vision
+    else:
+        attention = _both(vision.attention, then.vision.attention)
+        vision = replace(vision, attention=attention, sequences=vision.sequences + then.vision.sequences)
     return replace(
         first,
         vision=vision,
-        dtype=first.dtype if first.dtype == then.dtype else f"{first.dtype}, then {then.dtype}",
-        attention=first.attention if first.attention == then.attention else f"{first.attention}, then {then.attention}",
+        dtype=_both(first.dtype, then.dtype),
+        attention=_both(first.attention, then.attention),
         kernels=dict(kernels),
         forwards=first.forwards + then.forwards,
     )
+
+
+def _both(first: str, then: str) -> str:
+    return first if first == then else f"{first}, then {then}"
 
 
 def _advance(ids: list[list[int]], checked: list[int], reference: Generations, row: int) -> bool:

@@ -157,7 +157,7 @@ class Multimodal(GreedyText):
         """Judge the answers to pairs of prompts that differ in the order of their images or frames."""
         self.judge(
             criteria.vision.answers_follow_order(
-                x=self.observed.greedy, r=self.reference.greedy, pairs=pairs, what=what
+                x=self.observed.greedy, r=self.capped_reference(), pairs=pairs, what=what
             )
         )
 

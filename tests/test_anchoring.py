@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from replay import bench, embedded, outcomes, recorded
 
-from conformance.runner import Effective, Generations
+from conformance.runner import Effective, Generations, VisionEffective
 from conformance.suite import Answers, Ask
 from conformance.tokenization import Tokenizer
 from conformance.verdict import Verdict
@@ -84,6 +84,13 @@ def test_another_kernel_after_the_setback_is_seen() -> None:
     together = anchoring._together(RAN, other)
     assert (together.dtype, together.attention) == ("bfloat16, then float32", "sdpa, then eager")
     assert together.kernels == {"flash": 4, "softmax": 4}
+
+
+def test_another_attention_of_the_vision_tower_after_the_setback_is_seen() -> None:
+    first, other = (replace(RAN, vision=VisionEffective(name, 3, 5)) for name in ("sdpa", "eager"))
+    assert anchoring._together(first, other).vision == VisionEffective("sdpa, then eager", 3, 10)
+    assert anchoring._together(first, first).vision == VisionEffective("sdpa", 3, 10)
+    assert anchoring._together(RAN, other).vision == other.vision
 
 
 @pytest.mark.parametrize("cap", [1, 64])

@@ -49,6 +49,7 @@ def test_a_model_is_read_with_its_folder_beside_the_file(tmp_path: Path) -> None
         ("answers = true", 'answers = "yes"', "true where the right answers are known"),
         ('"checkpoints/one"', '"../one"', "leads out of the catalogue's folder"),
         ('"checkpoints/one"', '"/one"', "leads out of the catalogue's folder"),
+        ('pooling = "last"', "cap = nan", r"models.one.parameters.cap: nan is no number that can be reckoned with"),
         ("[models.one]", "[models.one", "models.toml: "),
     ],
 )

@@ -25,12 +25,27 @@ def faults(folder: Path) -> list[str]:
     return str(caught.value).splitlines()
 
 
+def test_a_model_that_is_to_see_has_a_tower_and_says_how_pictures_are_read(folder: Path) -> None:
+    with pytest.raises(checkpoint.CheckpointError) as caught:
+        checkpoint.check(folder, vision=True)
+    tower, reading = str(caught.value).splitlines()
+    assert tower.startswith(f"{folder / 'config.json'}: no vision_config")
+    assert "neither preprocessor_config.json nor processor_config.json" in reading
+    (folder / "config.json").write_text(json.dumps({"vocab_size": 256, "vision_config": {"depth": 1}}))
+    (folder / "preprocessor_config.json").write_text("{}")
+    checkpoint.check(folder, vision=True)
+
+
 def test_a_sound_folder_passes(folder: Path) -> None:
     checkpoint.check(folder)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     assert faults(tmp_path / "nowhere")[0].startswith(f"{tmp_path / 'nowhere'}: no such folder")
+
+
+DEEP = b"[" * 100_000
+OFFSETS = (32).to_bytes(8, "little") + b'{"a": {"data_offsets": [0,"b"]}}'
 
 
 @pytest.mark.parametrize(
@@ -48,6 +63,13 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         ("model.safetensors", (2).to_bytes(8, "little") + b"{}", "holds no tensor"),
         ("model.safetensors", b"", "truncated, or not a safetensors file"),
         ("model.safetensors", b"\x80\x04pickle!!", "truncated, or not a safetensors file"),
+        ("config.json", DEEP, "nested too deeply"),
+        ("tokenizer.json", DEEP, "nested too deeply"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": "x"}}}', "not a tokenizer that can be read"),
+        ("tokenizer_config.json", DEEP, "nested too deeply"),
+        ("model.safetensors.index.json", DEEP, "nested too deeply"),
+        ("model.safetensors", len(DEEP).to_bytes(8, "little") + DEEP, "its header is not what the format prescribes"),
+        ("model.safetensors", OFFSETS, "its header is not what the format prescribes"),
         ("model.safetensors", (8).to_bytes(8, "little") + b"[1,2,3] ", "its header is not what the format prescribes"),
         ("model.safetensors", (9).to_bytes(8, "little") + b'{"a": 1} ', "its header is not what the format prescribes"),
     ],

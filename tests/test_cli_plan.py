@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,15 @@ def test_explain_says_everything_and_how_to_run_the_case(site: Path, tmp_path: P
 def test_explain_of_an_unknown_case_suggests(site: Path, case: str, message: str) -> None:
     done = conformance(site, "explain", "--backend", "acme", case)
     assert (done.returncode, message in done.stderr) == (4, True), done.stderr
+
+
+def test_the_command_that_runs_a_case_alone_finds_a_tower_on_another_backend(site: Path) -> None:
+    case = "multimodal.test_grids_agree[transformers/sdpa/bfloat16/vision=eager][multimodal-qwen2vl]"
+    done = conformance(site, "explain", "--backend", "cpu", "--vision-attention", "eager", case)
+    assert "vision tower eager; kernels expected of it: aten::_softmax, and no other" in done.stdout, done.stderr
+    command = done.stdout.splitlines()[-1].partition("conformance run ")[2]
+    listed = conformance(site, "list", "--json", *shlex.split(command))
+    assert [each["id"] for each in json.loads(listed.stdout)["cases"]] == [case], listed.stderr
 
 
 def test_every_precision_that_a_profile_may_claim_is_explained() -> None:

@@ -89,6 +89,12 @@ def test_a_baseline_can_be_applied_afterwards(tmp_path: Path, capsys: pytest.Cap
     assert code == 4 and "run.backend is 'xpu', but this run is of 'cpu'" in err
 
 
+def test_a_run_is_no_baseline_of_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = stored(tmp_path, document([result(Verdict.FAIL)]))
+    code, _, err = report(capsys, now, "--baseline", now / "results.json")
+    assert code == 4 and "beside itself a run has no new failure" in err
+
+
 def test_an_interrupted_run_is_told_with_what_it_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = result()
     built = build_document(header([done, result(test="test_two")]), [done], finished=FINISHED, interrupted=True)
@@ -144,10 +150,10 @@ def test_a_folder_that_cannot_be_written_is_told_of_all_the_same(
 
 
 def test_it_imports_neither_torch_nor_numpy(tmp_path: Path) -> None:
-    stored(tmp_path, document(SPREAD))
+    now, last = (stored(tmp_path / name, document(SPREAD)) for name in ("now", "last"))
     program = (
         "import sys\nfrom conformance.__main__ import main\n"
-        f"code = main(['report', {str(tmp_path)!r}, '--baseline', {str(tmp_path)!r}])\n"
+        f"code = main(['report', {str(now)!r}, '--baseline', {str(last)!r}])\n"
         f"print(code, [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
     )
     done = subprocess.run(

@@ -160,12 +160,20 @@ def test_calls_of_text_model_and_tower_are_accounted_for() -> None:
         (replace(RAN, vision=VisionEffective("sdpa", 2, 5), kernels={FUSED: 18}), "2 layers of the vision tower"),
         (replace(RAN, kernels={FUSED: 8, EAGER: 15}), "the profile expects"),
         (replace(RAN, vision=None, kernels={}, forwards=0), "no attention kernel was seen"),
+        (replace(RAN, vision=VisionEffective("sdpa", 3, 0), kernels={FUSED: 8}), "seen 0 sequences"),
     ],
 )
 def test_a_tower_that_ran_otherwise_fails(effective: Effective, says: str) -> None:
     judgement = ran(effective)
     assert judgement.verdict is Verdict.FAIL
     assert says in judgement.message
+
+
+def test_a_tower_reported_of_a_model_without_one_fails() -> None:
+    """It could account for calls of the text model that nobody asked for."""
+    judgement = ran(RAN, None)
+    assert judgement.verdict is Verdict.FAIL
+    assert "the model has none" in judgement.message
 
 
 @pytest.mark.parametrize(("fused", "softmax", "verdict"), [(8, 15, Verdict.PASS), (15, 8, Verdict.FAIL)])

@@ -84,6 +84,16 @@ def test_ids_whose_placeholders_are_not_the_pictures_size_are_refused() -> None:
             _generate(runner, [1], prompts=[shorter])
 
 
+def test_ids_whose_placeholders_are_those_of_other_pictures_are_refused() -> None:
+    with _runner() as runner:
+        token = runner.vision.tokens["image"]
+        pictures = runner.vision.read([np.zeros((168, 112, 3), np.uint8), np.zeros((56, 56, 3), np.uint8)], [])
+        for right in ([24, 4], [28]):
+            runner.vision.check([one for size in right for one in (*[token] * size, 5)], pictures)
+        with pytest.raises(ValueError, match=r"\[4, 24\] placeholders of images, but .* are \[24, 4\]"):
+            runner.vision.check([*[token] * 4, 5, *[token] * 24, 5], pictures)
+
+
 @pytest.mark.parametrize("positions", ["qwen2-vl", "transformers"])
 def test_a_prompt_in_a_padded_batch_has_the_answer_that_it_has_alone(positions: str) -> None:
     """With transformers' own positions only from 5.0 on: that quirk of the profiles can go when this test fails."""

@@ -49,6 +49,7 @@ def test_facts_are_json() -> None:
         ({"device": {"avialable": False}}, "unknown key 'avialable'; did you mean 'available'"),
         ({"device": {"available": "no"}}, "device.available is 'no'"),
         ({"device": {"memory_gib": "16"}}, "device.memory_gib is '16'"),
+        ({"device": {"memory_gib": float("inf")}}, "device.memory_gib: inf is no number that can be reckoned with"),
         ({"versions": {"torch": 2.13}}, "versions.torch is 2.13"),
         ({"verions": {}}, "unknown key 'verions'; did you mean 'versions'"),
         ({"isa_flags": "avx2"}, "isa_flags should be a list"),
@@ -63,9 +64,10 @@ def test_wrong_facts_are_rejected(tmp_path: Path, facts: Any, message: str) -> N
 
 def test_a_file_without_json_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
-    path.write_text("{")
-    with pytest.raises(UsageError, match=r"facts\.json"):
-        read_facts(path)
+    for text in ("{", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=r"facts\.json"):
+            read_facts(path)
     with pytest.raises(UsageError, match="No such file"):
         read_facts(tmp_path / "none.json")
 

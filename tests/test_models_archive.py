@@ -184,6 +184,16 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "list no JSON": (lambda members: members.__setitem__(0, (members[0][0], b"{")), "contents.json: "),
     "list of another format": (lambda members: relisted(members, lambda listed: listed.update(format="9")), "format"),
     "deep list": (lambda members: members.__setitem__(0, (members[0][0], b"[" * 100_000)), "contents.json: "),
+    "size that no disk has": (
+        lambda members: relisted(
+            members, lambda listed: listed["models"][NAME]["files"]["config.json"].update(size=10**400)
+        ),
+        "has the size",
+    ),
+    "header of a sparse file that is none": (
+        lambda members: members[1][0].pax_headers.update({"GNU.sparse.map": "x", "GNU.sparse.size": "y"}),
+        "no tar archive, or damaged",
+    ),
     "reference's key": (
         lambda members: relisted(members, lambda listed: listed.update(references={"..": {}})),
         "no reference's key",

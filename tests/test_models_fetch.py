@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ import hub_site
 import pytest
 from hub_site import COMMIT, HUB, NAME, Hub, Site
 
-from conformance.models import places
+from conformance.catalogue import Model
+from conformance.models import pins, places
+from conformance.names import UsageError
 
 pytest.importorskip("huggingface_hub")
 
@@ -247,6 +250,17 @@ def test_pins_are_written_into_the_catalogue_and_nothing_else_changes(site: Site
     assert site.catalogue.read_text() == after
 
 
+def test_pins_keep_the_ends_of_lines_as_they_are(tmp_path: Path) -> None:
+    catalogue = tmp_path / "models.toml"
+    before = hub_site.MODELS.replace("\n", "\r\n").encode()
+    catalogue.write_bytes(before)
+    assert pins.write_pins(catalogue, {NAME: COMMIT}) == [NAME]
+    assert catalogue.read_bytes().replace(f'revision = "{COMMIT}"\r\n'.encode(), b"") == before
+    catalogue.write_text("models = [3]\n")
+    with pytest.raises(UsageError, match="no catalogue"):
+        pins.write_pins(catalogue, {NAME: COMMIT})
+
+
 def test_a_pin_is_not_changed_behind_anybodys_back(site: Site, tmp_path: Path) -> None:
     hub_site.fill_cache(site)
     other = tmp_path / "models.toml"
@@ -282,9 +296,37 @@ def test_a_folder_that_cannot_hold_records_is_said(site: Site, tmp_path: Path) -
     assert (done.returncode, "set CONFORMANCE_MODELS to a folder" in done.stderr) == (4, True), done.stderr
 
 
+@pytest.mark.parametrize("folder", ["/" + "x" * 5000, "/x\0y", "/proc/1/root/models"])
+def test_a_recorded_folder_that_nobody_can_look_into_is_missing(site: Site, folder: str) -> None:
+    entry = {"hub": HUB, "revision": "", "folder": folder, "digest": "0" * 64, "files": {}}
+    site.home.mkdir()
+    (site.home / "models.lock.json").write_text(json.dumps({"version": 1, "models": {NAME: entry}}))
+    assert row(site)["where"] == "missing"
+
+
+def test_a_cache_that_this_user_may_not_look_into_is_no_reason_not_to_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def denied(self: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(Path, "is_dir", denied)
+    model = Model(NAME, ("colours",), "full", tmp_path, "ToyColours", hub=HUB, revision=COMMIT)
+    place = places.locate(model, {})
+    assert place.where == "missing"
+    assert "cannot be read (Permission denied)" in place.problem
+
+
 def test_a_damaged_record_is_named(site: Site) -> None:
     site.home.mkdir()
-    for text in ("{", "[]", '{"version": 9, "models": {}}', '{"version": 1, "models": {"a": {"hub": 1}}}'):
+    for text in (
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"version": 9, "models": {}}',
+        '{"version": 1, "models": {"a": {"hub": 1}}}',
+    ):
         (site.home / "models.lock.json").write_text(text)
         done = site.models("list")
         assert (done.returncode, "models.lock.json" in done.stderr, "delete it" in done.stderr) == (4, True, True)

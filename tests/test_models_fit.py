@@ -65,7 +65,12 @@ def test_parameters_are_counted_as_transformers_makes_them(model: Model) -> None
     assert parameters(shape(model.name), model.roles[0]) == sum(weight.numel() for weight in made.parameters())
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"model_type": "qwen3"}', '{"model_type": "mamba"}'])
+INFINITE = json.dumps({**json.loads(LARGE.configuration.read_text()), "hidden_size": float("inf")})  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "{}", "[" * 100_000, INFINITE, '{"model_type": "qwen3"}', '{"model_type": "mamba"}']
+)
 def test_a_config_that_says_no_sizes_has_no_shape(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     assert read_shape(tmp_path / "config.json") is None
@@ -150,7 +155,9 @@ def test_time_follows_the_cores_and_a_budget_refuses() -> None:
 @pytest.fixture
 def catalogue(tmp_path: Path) -> Catalogue:
     (tmp_path / "config.json").write_text(json.dumps({**json.loads(LARGE.configuration.read_text())}))  # type: ignore[union-attr]
-    big = Model("big-words", ("words",), "full", tmp_path, "Qwen3ForCausalLM", hub="a/b", revision="f" * 40)
+    big = Model(
+        "big-words", ("words",), "full", tmp_path, "Qwen3ForCausalLM", hub="a/b", revision="f" * 40, digest="d" * 64
+    )
     return Catalogue((*world.CATALOGUE.models[:2], big))
 
 
@@ -215,6 +222,15 @@ def test_certification_takes_no_model_whose_commit_nobody_knows(catalogue: Catal
     assert {case.verdict for case in found} == {Verdict.ENVIRONMENT}
     assert all("models fetch big-words` records the commit, and --write-pins" in case.reason for case in found)
     assert {case.verdict for case in cases(unpinned, tier="full")} == {None}
+
+
+def test_certification_takes_no_model_that_was_never_hashed_and_no_folder_of_the_users(catalogue: Catalogue) -> None:
+    for change, says in (({"digest": ""}, "nothing was recorded"), ({"tier": "local"}, "a folder of yours")):
+        changed = Catalogue(tuple(replace(model, **change) for model in catalogue.models))
+        found = cases(changed, run="certification", models=(("words", "big-words"),))
+        assert {case.verdict for case in found} == {Verdict.ENVIRONMENT}
+        assert all(says in case.reason for case in found)
+        assert {case.verdict for case in cases(changed, models=(("words", "big-words"),))} == {None}
 
 
 def test_an_embedded_model_is_not_estimated() -> None:

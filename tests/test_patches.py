@@ -171,6 +171,11 @@ def test_settings_are_read_from_either_spelling(tmp_path: Path) -> None:
         ("{", "no preprocessor configuration"),
         ("[]", "no preprocessor configuration"),
         (json.dumps({**CONFIGURATION, "patch_size": "x"}), "no preprocessor configuration"),
+        ("[" * 100_000, "no preprocessor configuration"),
+        (json.dumps({**CONFIGURATION, "patch_size": float("inf")}), "no preprocessor configuration"),
+        (json.dumps({**CONFIGURATION, "merge_size": 0}), "must be above 0"),
+        (json.dumps({**CONFIGURATION, "image_std": [0.5, 0.0, 0.5]}), "must be above 0"),
+        (json.dumps({**CONFIGURATION, "image_mean": [0.5]}), "3 numbers"),
         (json.dumps({**CONFIGURATION, "do_resize": False}), "do_resize is off"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,38 @@ def test_a_backend_that_claims_no_towers_does_not_support_them() -> None:
     assert verdicts == {"plain": None, "quick": Verdict.NOT_SUPPORTED}
     beside = {case.target.id: case.verdict for case in cases(profile, visions=("plain",))}
     assert beside["transformers/quick/bfloat16/vision=plain"] is None
+
+
+def test_a_towers_backend_is_held_to_its_own_condition() -> None:
+    profile = world.profile(
+        world.TOP_LINES.replace('kernels = ["toy::softmax"]', 'kernels = ["toy::softmax"]\nwhen = { device = "Toy 2" }')
+    )
+
+    def quick(name: str | None) -> Any:
+        facts = {"device": {"type": "toy", "name": name}} if name else {}
+        (case,) = cases(profile, facts=facts, attentions=("quick",), visions=("plain",))
+        return case
+
+    assert quick("Toy 1").verdict is Verdict.NOT_SUPPORTED
+    assert "claims transformers/plain only where" in quick("Toy 1").reason
+    assert quick("Toy 2").verdict is None
+    assert (quick(None).verdict, quick(None).undecided) == (None, ("claim transformers/plain",))
+
+
+def test_a_towers_backend_is_held_to_the_towers_head_size(tmp_path: Path) -> None:
+    tower = {"embed_dim": 160, "hidden_size": 256, "num_heads": 2}
+    config = {"hidden_size": 256, "num_attention_heads": 4, "vision_config": tower}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = replace(SEEING.models[0], folder=tmp_path)
+    verdicts = {}
+    for sizes in ("[64]", "[64, 80]"):
+        quick = f'{{ bfloat16 = ["toy::quick*"] }}\nhead_sizes = {sizes}'
+        profile = world.profile(world.TOP_LINES.replace('{ bfloat16 = ["toy::quick*"] }', quick))
+        (case,) = world.plan(profile, catalogue=Catalogue((model,)), dtypes=("bfloat16",), attentions=("quick",)).cases
+        verdicts[sizes] = case.verdict
+        if case.verdict is not None:
+            assert "and seeing's vision tower has 80" in case.reason
+    assert verdicts == {"[64]": Verdict.NOT_SUPPORTED, "[64, 80]": None}
 
 
 def test_a_tower_backend_that_nobody_claims_is_a_usage_error() -> None:

@@ -86,6 +86,8 @@ def test_the_schema_itself_is_valid() -> None:
         ),
         (', float16 = "eager"', "", "dtypes.supported: 'float16' is claimed by no", "leave it out"),
         ('default = ["float32", "bfloat16"]', 'default = ["float32", "float32"]', "dtypes.default", "once"),
+        ("budget_minutes = 5", "budget_minutes = inf", "runs.presubmit.budget_minutes", "give a finite one"),
+        ("page_size = 64", "page_sizes = [nan]", "engines.transformers.options.page_sizes[0]", "give a finite one"),
         ("[backend]", "[backend", "the file: no TOML", "line"),
     ],
 )

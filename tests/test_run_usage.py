@@ -135,3 +135,10 @@ def test_every_fault_of_every_model_folder_is_said(site: Path, tmp_path: Path) -
 def test_a_missing_model_folder_is_said(site: Path, tmp_path: Path) -> None:
     done = zenith_site.run(site, tmp_path, "--model", f"colours={tmp_path / 'nowhere'}")
     assert done.code == 4 and "there is no such folder" in done.process.stderr
+
+
+def test_a_model_without_a_vision_tower_is_no_multimodal_one(site: Path, tmp_path: Path) -> None:
+    zenith_site.write_model(tmp_path / "mine")
+    given = ("--backend", "cpu", "--suite", "multimodal", "--model", f"multimodal={tmp_path / 'mine'}")
+    done = zenith_site.conformance(site, *given, "--output", tmp_path / "out")
+    assert done.returncode == 4 and "no vision_config, so no vision tower" in done.stderr, done.stderr

@@ -116,7 +116,14 @@ GOOD: dict[str, Any] = {"version": 1, "timings": [{**vars(took(1.0)), "tests": l
         json.dumps({**GOOD, "timings": [{}]}),
         *(
             json.dumps({**GOOD, "timings": [{**GOOD["timings"][0], **change}]})
-            for change in ({"seconds": -1}, {"seconds": float("nan")}, {"seconds": True}, {"suite": 3}, {"tests": "ab"})
+            for change in (
+                {"seconds": -1},
+                {"seconds": float("nan")},
+                {"seconds": 10**400},
+                {"seconds": True},
+                {"suite": 3},
+                {"tests": "ab"},
+            )
         ),
         json.dumps({**GOOD, "timings": [{**GOOD["timings"][0], "tests": [3]}]}),
     ],

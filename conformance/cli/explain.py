@@ -75,6 +75,8 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
         parts.append(f"--engine {shlex.quote(case.target.engine)}")
     if case.target.dtype not in inputs.profile.default_dtypes(case.role, case.suite):
         parts.append(f"--dtype {case.target.dtype}")
+    if tower := dict(case.target.axes).get("vision"):
+        parts.append(f"--vision-attention {shlex.quote(tower)}")
     if case.model.tier == "local":
         parts.append(f"--model {shlex.quote(f'{case.role}={case.model.folder}')}")
     elif case.model.tier != "embedded":
@@ -102,6 +104,9 @@ def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str,
         ),
         ("kernels", f"expected: {', '.join(case.kernels)}, and no other"),
     ]
+    if case.vision is not None:
+        kernels = ", ".join(case.vision.kernels[claim.dtype])
+        rows.append(("vision tower", f"{case.vision.attention}; kernels expected of it: {kernels}, and no other"))
     if case.effective_target != case.target:
         rows.append(("runs as", case.effective_target.id))
     for name, table in (("settings", case.settings), ("options", case.options), ("environment", case.environment)):

@@ -33,6 +33,11 @@ def main(options: argparse.Namespace) -> int:
     document = record.document
     if options.baseline is not None:
         baseline = read_baseline(options.baseline, document["run"]["backend"])
+        if baseline.path.resolve() == record.path.resolve():
+            raise UsageError(
+                f"{baseline.path}: beside itself a run has no new failure; give --baseline the results.json of an "
+                "earlier run"
+            )
         document = compared(document, baseline, Redactor.of_this_machine())
     file = record.path.parent / JUNIT
     fault = ""

@@ -160,9 +160,9 @@ def check_folders(plan: Plan) -> None:
     from conformance.checkpoint import CheckpointError, check
 
     faults: list[str] = []
-    for folder in sorted({case.model.folder for case in plan.cases if case.model.tier == "local"}):
+    for model in {case.model.name: case.model for case in plan.cases if case.model.tier == "local"}.values():
         try:
-            check(folder)
+            check(model.folder, vision=model.has_vision)
         except CheckpointError as error:
             faults.extend(str(error).splitlines())
     if faults:

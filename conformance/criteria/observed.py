@@ -236,6 +236,12 @@ def ran_as_requested(
     """
     name = "observed.ran_as_requested"
     ran = effective.vision or VisionEffective("none", 0, 0)
+    if vision is None and effective.vision is not None:
+        return refuse(
+            name,
+            f"{ran.sequences} sequences are reported of a vision tower, but the model has none; where it has one, the "
+            "catalogue says so: parameters = { vision = true }",
+        )
     pairs = [("the dtype", effective.dtype, dtype), ("the attention backend", effective.attention, attention)]
     if vision:
         pairs.append(("the vision tower's attention backend", ran.attention, vision.attention))
@@ -256,6 +262,8 @@ def ran_as_requested(
     ):
         if known is not None and found != known:
             faults.append(f"{found} {what} were reported, but the model has {known}")
+    if vision and effective.vision and ran.sequences < 1:
+        faults.append(f"the vision tower is said to have seen {ran.sequences} sequences; it must be above 0")
     # A vision tower alone makes no pass through the text model.
     if effective.layers < 1 or (effective.forwards < 1 and not ran.sequences):
         faults.append(

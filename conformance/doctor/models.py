@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -40,7 +39,7 @@ def check(cases: tuple[Case, ...]) -> Iterator[Finding]:
     sound = size = 0
     for model in models.values():
         try:
-            checkpoint.check(model.folder)
+            checkpoint.check(model.folder, vision=model.has_vision)
         except checkpoint.CheckpointError as error:
             for fault in str(error).splitlines():
                 yield problem("models", f"{model.name}: {fault}", _REMEDIES.get(model.tier, _FETCH))
@@ -118,12 +117,9 @@ def check_references(found: References) -> Iterator[Finding]:
 
 def head_sizes(cases: tuple[Case, ...]) -> list[int]:
     """The sizes of the attention heads of the plan's models and of their vision towers; 64 where none says."""
-    sizes = set()
+    sizes: set[int | None] = set()
     for model in {case.model.name: case.model for case in cases}.values():
-        sizes.add(model.head_size)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
-            tower = checkpoint.config(model.folder)["vision_config"]
-            sizes.add(int(tower.get("embed_dim") or tower["hidden_size"]) // int(tower["num_heads"]))
+        sizes |= {model.head_size, model.vision_head_size}
     return sorted(size for size in sizes if size) or [64]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conformance.checkpoint import PREPROCESSORS
 from conformance.runner import Grid, Unavailable
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 LONGEST_TO_SHORTEST = 200
 """The vision tower's limit for the ratio of a picture's sides, as transformers has it."""
-
-_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,9 @@ class PatchSettings:
     @classmethod
     def read(cls, folder: Path) -> PatchSettings:
         """Of a model folder. ValueError where it has no such file, or one that is not understood."""
-        file = next((folder / name for name in _FILES if (folder / name).is_file()), None)
+        file = next((folder / name for name in PREPROCESSORS if (folder / name).is_file()), None)
         if file is None:
-            raise ValueError(f"{folder} has neither {' nor '.join(_FILES)}, which say how its pictures are read")
+            raise ValueError(f"{folder} has neither {' nor '.join(PREPROCESSORS)}, which say how its pictures are read")
         try:
             found = json.loads(file.read_text("utf-8"))
             found = found.get("image_processor", found)
@@ -65,8 +64,13 @@ class PatchSettings:
                 mean=tuple(map(float, found["image_mean"])),
                 std=tuple(map(float, found["image_std"])),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{file}: no preprocessor configuration of Qwen2-VL ({error!r})") from None
+        numbers = (*vars(settings).values(), *settings.std)
+        if any(not 0 < each < math.inf for each in numbers if not isinstance(each, tuple)):
+            raise ValueError(f"{file}: sizes and image_std must be above 0, but are {settings}")
+        if not len(settings.mean) == len(settings.std) == 3:
+            raise ValueError(f"{file}: image_mean and image_std must have 3 numbers, for red, green and blue")
         off = [key for key in ("do_resize", "do_rescale", "do_normalize") if found.get(key, True) is not True]
         if off:
             raise ValueError(f"{file}: {', '.join(off)} is off, but Qwen2-VL's pictures are read with all of them on")

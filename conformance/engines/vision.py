@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,8 @@ class Vision:
         counts = self._counts(pictures)
         for kind, token in self.tokens.items():
             runs = [len(list(run)) for found, run in groupby(ids) if found == token]
-            if sum(runs) != sum(counts[token]):
+            # Pictures may lie side by side in one run, but a run ends where a picture does.
+            if sum(runs) != sum(counts[token]) or not {*accumulate(runs)} <= {*accumulate(counts[token])}:
                 _same_number(kind, len(runs), len(counts[token]))
                 raise ValueError(f"{runs} placeholders of {kind}s, but their merged patches are {counts[token]}")
 

@@ -108,7 +108,7 @@ def from_folder(model: Model, source: Path, *, alone: bool) -> Entry:
 def describe(model: Model, folder: Path, commit: str, remembered: str = "") -> Entry:
     """Check and hash a model's folder. Raises FetchError, with every fault, where it cannot be loaded safely."""
     try:
-        checkpoint.check(folder)
+        checkpoint.check(folder, vision=model.has_vision)
     except checkpoint.CheckpointError as error:
         raise FetchError(f"{model.name}: {error}") from error
     files: dict[str, FileRecord] = {}

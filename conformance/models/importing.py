@@ -49,7 +49,7 @@ def import_archive(path: Path, models: Mapping[str, Model], lock: Mapping[str, E
                 _check_models(path, contents, Path(scratch))
                 _check_references(path, contents, Path(scratch))
                 _put_in_place(contents, Path(scratch), home, references)
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError) as error:  # numbers in a header that are none are a ValueError
         raise ArchiveError(f"{path}: no tar archive, or damaged: {error}") from error
     except (OSError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

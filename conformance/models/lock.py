@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance import checkpoint
 from conformance.names import UsageError
 
 LOCK = "models.lock.json"
@@ -84,7 +85,7 @@ def entry_from_json(found: Any) -> Entry:
         if not isinstance(file, dict) or set(file) != {"size", "sha256"}:
             raise ValueError(f"{name} should have size and sha256")
         size, sha256 = file["size"], file["sha256"]
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**63:
             raise ValueError(f"{name} has the size {size!r}")
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             raise ValueError(f"{name} has the sha256 {sha256!r}, but should have 64 hex digits")
@@ -101,7 +102,7 @@ def read_lock(folder: Path | None = None) -> dict[str, Entry]:
     """All entries by model. Raises UsageError for a lock file that is none."""
     path = (folder or models_folder()) / LOCK
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = checkpoint.read_json(path)
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -24,10 +24,10 @@ def write_pins(catalogue: Path, commits: Mapping[str, str]) -> list[str]:
     import tomli
 
     try:
-        text = catalogue.read_text(encoding="utf-8")
+        text = catalogue.read_bytes().decode("utf-8")  # with the ends of lines as they are
         before = tomli.loads(text)
-        models = before["models"]
-    except (OSError, ValueError, KeyError) as error:
+        models = dict(before["models"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{catalogue}: no catalogue ({type(error).__name__}: {error}); give a models.toml") from None
     faults = [f"{catalogue}: {unknown('model', name, models)}" for name in commits if name not in models]
     faults += [
@@ -45,7 +45,8 @@ def write_pins(catalogue: Path, commits: Mapping[str, str]) -> list[str]:
         if _TABLE.match(line):
             current = _model_of(line)
         elif current in missing and _HUB.match(line):
-            lines.append(f"revision = {json.dumps(missing[current])}\n")
+            end = line[len(line.rstrip("\r\n")) :] or "\n"
+            lines.append(f"revision = {json.dumps(missing[current])}{end}")
     after = copy.deepcopy(before)
     for name, commit in missing.items():
         after["models"][name]["revision"] = commit

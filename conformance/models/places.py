@@ -6,12 +6,12 @@ is found by `models verify` and before a run's reference is looked up.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from conformance import checkpoint
 from conformance.catalogue import Catalogue, Model
 from conformance.models.lock import COMMIT, Entry, models_folder, read_lock
 
@@ -73,12 +73,17 @@ def locate(model: Model, lock: Mapping[str, Entry]) -> Place:
         repository = repository_folder(hub_cache(), model.hub)
         commit = revision or main_branch(repository)
         where, folder = CACHED, repository / "snapshots" / commit if commit else imported
-    if not folder.is_dir():
+    try:
+        is_there = folder.is_dir()
+        lacking = _lacking(folder, entry) if is_there else ""
+    except OSError as error:  # a folder that this user may not look into, or a name that no file can have
+        problem = f"the model {model.name} ({model.hub}): {folder}: cannot be read ({error.strerror or error}); {get}"
+        return Place(MISSING, folder, revision, problem, entry)
+    if not is_there:
         gone = f"{folder} is gone" if entry is not None else "it was not fetched yet"
         return Place(
             MISSING, folder, revision, f"the model {model.name} ({model.hub}) is not here: {gone}; {get}", entry
         )
-    lacking = _lacking(folder, entry)
     if lacking:
         problem = f"the model {model.name} ({model.hub}) is not whole: {folder}: {lacking}; {get}"
         return Place(INCOMPLETE, folder, revision, problem, entry)
@@ -121,7 +126,7 @@ def _weights(folder: Path) -> list[str]:
     names = {file.name for file in folder.glob("*.safetensors")}
     for index in folder.glob("*.safetensors.index.json"):
         try:
-            names |= {str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()}
+            names |= {str(name) for name in checkpoint.read_json(index)["weight_map"].values()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             names.add(f"what {index.name} names")
     return sorted(names) or ["*.safetensors"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from conformance import checkpoint
 
 DECODERS = {"qwen2": "Qwen2", "qwen3": "Qwen3", "qwen2_vl": "Qwen2VL"}
 ENCODERS = {"bert": "Bert", "xlm-roberta": "XLMRoberta"}
@@ -61,8 +62,8 @@ class Shape:
 def read_shape(config: Path) -> Shape | None:
     """The shape that a config.json describes; None for a family that is not known here, or a file without it."""
     try:
-        return shape_of(json.loads(config.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        return shape_of(checkpoint.config(config.parent, config.name))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         return None
 
 
