@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.catalogue import Catalogue, Model, load_catalogue
+from conformance.engines import memory
+from conformance.engines.memory import EAGER, FUSED, IDEAL, Way
+from conformance.engines.shape import parameters, read_shape, shape_of
 from conformance.inventory import load_suites
-from conformance.models import memory
 from conformance.models.fit import Fit, fit
-from conformance.models.memory import EAGER, FUSED, IDEAL, Way
-from conformance.models.shape import parameters, read_shape, shape_of
 from conformance.registry import discover
 from conformance.verdict import Verdict
 from conformance.workload import Workload

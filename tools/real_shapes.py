@@ -40,12 +40,12 @@ from safetensors.torch import save_file
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.catalogue import Catalogue, Model, load_catalogue
+from conformance.engines import memory
 from conformance.engines.loaded_model import auto_class
+from conformance.engines.shape import BYTES, read_shape
 from conformance.engines.transformers import TransformersRunner
 from conformance.execution.group import parameters
 from conformance.inventory import Suite, load_suites, resolve
-from conformance.models import memory
-from conformance.models.shape import BYTES, read_shape
 from conformance.registry import discover
 from conformance.runner import LoadRequest
 from conformance.suite import Answers, Ask
@@ -270,7 +270,7 @@ def _run(
 
 def shape_parameters(folder: Path, role: str) -> int:
     """The estimate's count of parameters."""
-    from conformance.models.shape import parameters as count
+    from conformance.engines.shape import parameters as count
 
     shape = read_shape(folder / "config.json")
     assert shape is not None

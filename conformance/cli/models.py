@@ -290,7 +290,7 @@ def _full(catalogue: Catalogue, also: Any = lambda model: True) -> list[Model]:
 def _row(model: Model, place: Place) -> dict[str, Any]:
     from dataclasses import replace
 
-    from conformance.models.shape import BYTES, parameters, read_shape
+    from conformance.engines.shape import BYTES, parameters, read_shape
 
     shape = read_shape(replace(model, folder=place.folder).config_file)
     published = "generation" if model.architecture.endswith("ForCausalLM") else model.roles[0]
