@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,9 @@ def test_the_declared_workload_is_that_of_the_suites_inputs(role: str) -> None:
     lengths = max(([len(ids) for ids in each.prompt_token_ids] for each in reference.values()), key=sum)
     work = suite.workload
     assert (work.prompts, work.tokens, work.longest) == (len(lengths), sum(lengths), max(lengths))
+    grids = getattr(reference.get("greedy"), "grids", ())
+    patches = [math.prod(grid) for pictures in grids for grid in pictures]
+    assert (work.patches, work.largest_picture) == (sum(patches), max(patches, default=0))
 
 
 @settings(max_examples=30, deadline=None)
