@@ -18,7 +18,7 @@ from conformance.models.places import hub_cache, main_branch, repository_folder
 
 INDEX = "*.safetensors.index.json"
 SPARE = 1 << 30
-"""Bytes that a download leaves free on its disk."""
+"""Bytes that a download or an import leaves free on its disk."""
 
 Say = Callable[[str], None]
 
