@@ -25,7 +25,7 @@ from conformance.results.document import (
     write_document,
 )
 from conformance.results.loading import Record, read_record
-from conformance.results.record import to_plain
+from conformance.results.plain import to_plain
 from conformance.results.redact import Redactor
 from conformance.verdict import Verdict
 

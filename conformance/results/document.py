@@ -17,8 +17,9 @@ from conformance.results.comparison import Comparison, verdicts
 from conformance.results.journal import RunHeader
 from conformance.results.margin import worst_margin
 from conformance.results.output import write_atomically
+from conformance.results.plain import RecordError, to_plain
 from conformance.results.printable import one_line
-from conformance.results.record import CaseResult, Counters, RecordError, to_plain
+from conformance.results.record import CaseResult, Counters
 from conformance.verdict import Verdict
 
 SCHEMA_VERSION = 1
