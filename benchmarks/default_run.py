@@ -15,8 +15,8 @@ from programs import ROOT, Measured, NotMeasured, measure
 from conformance.discovery import read
 from conformance.execution.group import Group, groups
 from conformance.reference import compute
-from conformance.results.document import read_document
 from conformance.results.output import RESULTS
+from conformance.results.validation import read_document
 
 WALL_LIMIT = 1.3
 PARENT_LIMIT_MB = 300.0

@@ -31,8 +31,8 @@ import zenith_site
 from zenith.engine import ZenithRunner
 
 from conformance.reference import compute, store
-from conformance.results.document import read_document
 from conformance.results.output import RESULTS
+from conformance.results.validation import read_document
 from conformance.runner import LoadRequest
 from conformance.tokenization import Tokenizer
 

@@ -71,8 +71,8 @@ class Case:
 class Plan:
     """All cases, in the order in which they are planned: by target, model and suite.
 
-    `budget_minutes` is the named run's, if one was selected. `suites_without_model` are selected suites (name and
-    role) that no selected model of the catalogue can be tested by, so that they have no case.
+    `budget_minutes` is the selection's or the named run's, if there is one. `suites_without_model` are selected suites
+    (name and role) that no selected model of the catalogue can be tested by, so that they have no case.
     """
 
     backend: str
@@ -127,7 +127,7 @@ def make_plan(
             and not any(matrix.plays(model, suite.role) for model in catalogue.models)
         ),
         expired_quirks=tuple(quirk.id for quirk in profile.quirks if quirk.expired(selection.as_of)),
-        budget_minutes=profile.runs[selection.run].budget_minutes if selection.run else None,
+        budget_minutes=_budget(profile, selection),
         hash=_hash(suites, profile, catalogue, selection),
     )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.target import Target
+from conformance.whole_file import whole_file
 
 FILE = "timings.json"
 VERSION = 1
@@ -136,19 +137,10 @@ def load(folder: Path) -> Timings:
 
 def save(folder: Path, timings: Timings) -> None:
     """Replace what the cache folder remembers, whole or not at all. Raises OSError."""
-    import tempfile
-
     folder.mkdir(parents=True, exist_ok=True)
     content = {"version": VERSION, "timings": [asdict(each) for each in timings.entries]}
-    text = json.dumps(content, separators=(",", ":"))  # ASCII, so that a name of any origin can be written
-    with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=folder, prefix=f".{FILE}.", delete=False) as file:
-        try:
-            file.write(text)
-            file.flush()
-            Path(file.name).replace(folder / FILE)
-        except OSError:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    with whole_file(folder / FILE) as file:
+        file.write(json.dumps(content, separators=(",", ":")).encode("ascii"))
 
 
 def _entry(data: Mapping[str, Any]) -> Timing:

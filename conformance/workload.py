@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Workload:
     """The largest of a suite's observations: `prompts` of `tokens` in all, the `longest` one, `new_tokens` a prompt.
 
-    `passes` is how many observations of that size there are. Pictures make `patches` in all, and the largest of them
-    `largest_picture`. Tokens are counted with the embedded checkpoints'
+    `passes` is how many observations of that size there are. Pictures make `patches` in all, before merging, and the
+    largest of them, an image or a whole video, `largest_picture`. Tokens are counted with the embedded checkpoints'
     tokenizers; those of large models make a little more or less of the same text.
     """
 

@@ -1,4 +1,4 @@
-"""What `generation` asks an engine beside free text: forced tokens with candidates, and text set back on course."""
+"""What suites of greedy text ask an engine beside it: forced tokens with candidates, and text set back on course."""
 
 from __future__ import annotations
 

@@ -117,6 +117,7 @@ def test_answers_come_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
     left = np.eye(3, dtype=np.float32)
     assert (probe.matmul("cpu", "bfloat16", left, 2 * left)["value"] == 2 * np.eye(3)).all()
-    found = probe.device("cpu")
+    found = probe.device("cpu", ["cuda", "zenith"])
     assert found["missing"] is None and found["threads"] >= 1 and found["warnings"] == []
-    assert probe.device("zenith")["missing"].endswith("knows no device 'zenith'")
+    assert found["build"] == {"cuda": __import__("torch").version.cuda, "zenith": None}
+    assert probe.device("zenith", [])["missing"].endswith("knows no device 'zenith'")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from conformance.codec import ProtocolError
+from conformance.execution.caller import ask_facts
 from conformance.execution.channel import Channel
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
@@ -32,7 +33,7 @@ from conformance.execution.errors import (
 )
 from conformance.execution.exit_status import ExitStatus
 from conformance.execution.process import WorkerPool
-from conformance.execution.remote import RemoteRunner, ask_facts
+from conformance.execution.remote import RemoteRunner
 from conformance.runner import LoadRequest, NotSupported
 
 ROOT = Path(__file__).parents[1]

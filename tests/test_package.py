@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zenith_site
 
-from conformance.results.document import read_document
+from conformance.results.validation import read_document
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("conformance", "backends", "suites")

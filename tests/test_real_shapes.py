@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conformance.catalogue import Model, load_catalogue
-from conformance.inventory import describe, load_suites
+from conformance.inventory import load_suites
 from conformance.registry import discover
 
 pytestmark = pytest.mark.torch
@@ -54,10 +54,6 @@ def shrunk(model: Model, folder: Path) -> Model:
 @pytest.mark.parametrize("kind", ONE_OF_A_KIND, ids=lambda kind: "-".join(kind))
 def test_every_kind_of_model_completes(tool: ModuleType, tmp_path: Path, kind: tuple[str, str]) -> None:
     suites = {suite.role: suite for suite in load_suites(discover())}
-    if "multimodal" not in suites:
-        from suites.multimodal import Multimodal
-
-        suites["multimodal"] = describe("multimodal", Multimodal, [])
     model = shrunk(ONE_OF_A_KIND[kind], tmp_path)
     options = argparse.Namespace(device="cpu", dtype="bfloat16", prompts=3, tolerance=1e9, scratch=tmp_path)
     found = tool._try(model, "sdpa", CATALOGUE, suites, options)

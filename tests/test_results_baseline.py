@@ -16,17 +16,11 @@ from recorded import FINISHED, document, header, result
 from conformance.names import UsageError
 from conformance.results.baseline import compared, differences, read_baseline
 from conformance.results.comparison import Change, Comparison, compare
-from conformance.results.document import (
-    BASELINE_MEANINGS,
-    build_document,
-    document_faults,
-    exit_code,
-    final_exit_code,
-    write_document,
-)
+from conformance.results.document import BASELINE_MEANINGS, build_document, exit_code, final_exit_code, write_document
 from conformance.results.loading import Record, read_record
-from conformance.results.record import to_plain
+from conformance.results.plain import to_plain
 from conformance.results.redact import Redactor
+from conformance.results.validation import document_faults
 from conformance.verdict import Verdict
 
 PASS, FAIL, CRASH, NOT_RUN = Verdict.PASS, Verdict.FAIL, Verdict.CRASH, Verdict.NOT_RUN

@@ -16,16 +16,8 @@ from hypothesis import strategies as st
 from recorded import FINISHED, VISION, document, figures, header, result, texts
 
 from conformance.judgement import Figure
-from conformance.results.document import (
-    EXIT_MEANINGS,
-    DocumentError,
-    build_document,
-    document_faults,
-    exit_code,
-    read_document,
-    schema,
-    write_document,
-)
+from conformance.results.document import EXIT_MEANINGS, build_document, exit_code, write_document
+from conformance.results.validation import DocumentError, document_faults, read_document, schema
 from conformance.verdict import Verdict
 
 EVERY_VERDICT = [result(verdict, test=f"test_{verdict}".lower()) for verdict in Verdict]

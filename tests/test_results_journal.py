@@ -21,7 +21,7 @@ from recorded import header, result
 from conformance.results.former import make_room
 from conformance.results.journal import JournalError, Start, read_journal
 from conformance.results.journal_writer import Journal
-from conformance.results.output import OutputError, write_atomically
+from conformance.results.output import OutputError, remove_former_run, write_atomically
 from conformance.results.record import CaseResult, Counters
 from conformance.verdict import Verdict
 
@@ -142,7 +142,8 @@ def test_replacing_a_run_removes_what_was_derived_from_it_and_nothing_else(tmp_p
     (tmp_path / "rows").mkdir()
     for name in ("results.json", "junit.xml", "rows/0123456789abcdef.safetensors", "notes.txt"):
         (tmp_path / name).write_text("of the first run")
-    Journal.create(tmp_path, HEADER, replace=True).close()
+    remove_former_run(tmp_path)
+    Journal.create(tmp_path, HEADER).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.jsonl", "notes.txt"]
     assert read_journal(tmp_path).results == ()
 

@@ -19,12 +19,13 @@ from recorded import FINISHED, SDPA, VISION, document, header, result
 
 from conformance.judgement import Figure, Judgement
 from conformance.results import junit
-from conformance.results.document import build_document, document_faults
+from conformance.results.document import build_document
 from conformance.results.flavour import FLAVOURS
 from conformance.results.junit import BODY_LIMIT, MESSAGE_LIMIT, junit_xml, write_junit
 from conformance.results.output import OutputError
 from conformance.results.record import CaseResult
 from conformance.results.redact import Redactor
+from conformance.results.validation import document_faults
 from conformance.verdict import Verdict
 
 HERE = Path(__file__).parent

@@ -16,7 +16,8 @@ from recorded import VISION, figures, result, texts
 
 from conformance.judgement import Figure, Judgement
 from conformance.results.margin import margin, worst_margin
-from conformance.results.record import CaseResult, RecordError, to_plain
+from conformance.results.plain import RecordError, to_plain
+from conformance.results.record import CaseResult
 from conformance.verdict import Verdict
 
 

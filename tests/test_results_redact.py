@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import document, result
 
-from conformance.results.document import document_faults
 from conformance.results.redact import Redactor
+from conformance.results.validation import document_faults
 from conformance.verdict import Verdict
 
 SECRET = "x9$very-secret\n2"

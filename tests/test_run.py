@@ -278,13 +278,13 @@ def test_a_suite_that_cannot_be_made_is_an_error_of_its_cases_and_the_run_goes_o
     other = altered(site, tmp_path)
     engine = other / "conformance_breaks.py"
     engine.write_text(
-        "import conformance.execution.run as run\n"
-        "class Broken(run.Session):\n"
+        "import conformance.execution.measurement as measurement\n"
+        "class Broken(measurement.Session):\n"
         "    def __init__(self, group, *rest):\n"
         "        if group.first.effective_target.attention == 'plain':\n"
         "            raise KeyError('no such thing')\n"
         "        super().__init__(group, *rest)\n"
-        "run.Session = Broken\n"
+        "measurement.Session = Broken\n"
         "from conformance.__main__ import main\n"
         "raise SystemExit(main())\n"
     )

@@ -14,7 +14,7 @@ import pytest
 import vendor
 from hub_site import NAME, Site
 
-from conformance.results.document import read_document
+from conformance.results.validation import read_document
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -19,8 +19,8 @@ from zenith_site import PLAIN, Ran, misdeeds, profile
 from zenith_site import run_plain as run
 
 from conformance.execution.interrupts import Interrupts
-from conformance.results.document import read_document
 from conformance.results.journal import read_journal
+from conformance.results.validation import read_document
 
 
 @pytest.fixture(scope="module")

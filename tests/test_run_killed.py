@@ -21,8 +21,8 @@ import pytest
 import zenith_site
 from background import eventually
 
-from conformance.results.document import read_document
 from conformance.results.journal import JournalContent, JournalError, read_journal
+from conformance.results.validation import read_document
 from conformance.verdict import Verdict
 
 Job, Answer = TypeVar("Job"), TypeVar("Answer")

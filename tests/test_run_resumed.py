@@ -16,8 +16,8 @@ from background import ended, eventually, in_flight, started
 from zenith_site import PLAIN, Ran, misdeeds, profile, quirk
 from zenith_site import run_plain as run
 
-from conformance.results.document import read_document
 from conformance.results.journal import read_journal
+from conformance.results.validation import read_document
 
 KINDS = "test_kinds_are_complete"
 

@@ -23,8 +23,8 @@ from background import eventually, in_flight
 from zenith_site import PLAIN, Ran, profile, quirk
 from zenith_site import run_plain as run
 
-from conformance.results.document import read_document
 from conformance.results.journal import read_journal
+from conformance.results.validation import read_document
 
 KINDS = "test_kinds_are_complete"
 

@@ -16,7 +16,7 @@ from zenith import colours
 
 from conformance.codec import pack
 from conformance.reference import store
-from conformance.reference.compute import values_of
+from conformance.reference.sample import values_of
 from conformance.runner import Effective, Generations, Scalars
 
 IDENTITY = store.Identity("weights", "inputs", "code", {"torch": "2.13.0", "transformers": "5.24.0"}, "AVX2")

@@ -19,8 +19,8 @@ from zenith.colours import Colours
 from zenith.engine import ZenithRunner
 
 from conformance.reference import compute, store
-from conformance.results.document import read_document
 from conformance.results.output import JUNIT, RESULTS
+from conformance.results.validation import read_document
 from conformance.runner import LoadRequest
 from conformance.tokenization import Tokenizer
 

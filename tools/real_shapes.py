@@ -15,19 +15,12 @@ a fault: weights are read where they lie, and rows of an embedding that no promp
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
-import gc
 import json
 import os
-import shutil
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,32 +28,24 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from shapes.filling import borrow_tokenizer, write_model
+from shapes.peak import peak_of
+
 from conformance.catalogue import Catalogue, Model, load_catalogue
-from conformance.engines.loaded_model import auto_class
+from conformance.engines import memory
+from conformance.engines.shape import BYTES, read_shape
+from conformance.engines.shape import parameters as count
 from conformance.engines.transformers import TransformersRunner
 from conformance.execution.group import parameters
 from conformance.inventory import Suite, load_suites, resolve
-from conformance.models import memory
-from conformance.models.shape import BYTES, read_shape
 from conformance.registry import discover
 from conformance.runner import LoadRequest
 from conformance.suite import Answers, Ask
 from conformance.tokenization import Tokenizer
-
-SHARD = 1 << 30
-PICTURE_TOKENS = {
-    "vision_start_token_id": "<|vision_start|>",
-    "vision_end_token_id": "<|vision_end|>",
-    "image_token_id": "<|image_pad|>",
-    "video_token_id": "<|video_pad|>",
-}
-PREPROCESSOR = {"min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
-"""As Qwen2-VL publishes them; mean and deviation are the defaults of its processor."""
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
 def main() -> int:
@@ -127,90 +112,12 @@ def _try(
             clock = time.monotonic()
             folder = Path(scratch) / model.name
             record["parameters"] = write_model(model, role, folder, options.device)
-            _borrow_tokenizer(role, catalogue, folder)
+            borrow_tokenizer(role, catalogue, folder)
             record["written_s"] = round(time.monotonic() - clock, 1)
             record.update(_run(model, role, folder, attention, suites.get(role), options, record["faults"]))
     except Exception as error:
         record["faults"].append(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
     return record
-
-
-def write_model(model: Model, role: str, folder: Path, device: str) -> int:
-    """A model folder with the catalogue's configuration and seeded random weights; how many parameters it has.
-
-    Norms are one, biases zero and all else normal with the configuration's `initializer_range`. The shards hold at
-    most 1 GiB, so that little memory is needed.
-    """
-    folder.mkdir(parents=True)
-    assert model.configuration is not None
-    shutil.copy(model.configuration, folder / "config.json")
-    config = transformers.AutoConfig.from_pretrained(folder)
-    with torch.device("meta"):
-        empty = auto_class(role).from_config(config)
-    tied = set(getattr(empty, "all_tied_weights_keys", None) or getattr(empty, "_tied_weights_keys", None) or ())
-    tied &= {"lm_head.weight"} if getattr(config, "tie_word_embeddings", True) else set()
-    spread = float(getattr(config, "initializer_range", 0.02))
-    generator = torch.Generator(device).manual_seed(20261130)
-    shard: dict[str, torch.Tensor] = {}
-    places: dict[str, str] = {}
-    held = written = 0
-
-    def flush() -> None:
-        nonlocal held
-        name = f"model-{len(set(places.values())) + 1:05}.safetensors"
-        save_file(shard, folder / name, metadata={"format": "pt"})
-        places.update(dict.fromkeys(shard, name))
-        shard.clear()
-        held = 0
-
-    for name, weight in empty.state_dict().items():
-        if name in tied or not weight.is_floating_point():
-            continue
-        made = torch.empty(weight.shape, dtype=torch.bfloat16, device=device)
-        if "norm" in name.lower() or ".ln_q" in name:
-            made.fill_(0.0 if name.endswith("bias") else 1.0)
-        elif name.endswith("bias"):
-            made.zero_()
-        else:
-            made.normal_(0.0, spread, generator=generator)
-        shard[name] = made.cpu()
-        held += made.nbytes
-        written += made.nbytes
-        if held >= SHARD:
-            flush()
-    if shard:
-        flush()
-    index = {"metadata": {"total_size": written}, "weight_map": places}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    return sum(weight.numel() for weight in empty.parameters())
-
-
-def _borrow_tokenizer(role: str, catalogue: Catalogue, folder: Path) -> None:
-    """That of the embedded model with this role, or, where none has it, of the generation model."""
-    for wanted in (role, "generation"):
-        for model in catalogue.models:
-            if model.tier == "embedded" and wanted in model.roles:
-                for name in TOKENIZER:
-                    if (model.folder / name).is_file():
-                        shutil.copy(model.folder / name, folder)
-                if role == "multimodal":
-                    _teach_pictures(folder)
-                return
-
-
-def _teach_pictures(folder: Path) -> None:
-    """Placeholders of pictures in the borrowed tokenizer, its ids in the configuration, and how pictures are cut."""
-    from tokenizers import Tokenizer as Backend
-
-    tokenizer = Backend.from_file(str(folder / "tokenizer.json"))
-    tokenizer.add_special_tokens([*PICTURE_TOKENS.values(), "<|im_start|>", "<|im_end|>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config.update({key: tokenizer.token_to_id(token) for key, token in PICTURE_TOKENS.items()})
-    (folder / "config.json").write_text(json.dumps(config))
-    shapes = {**PREPROCESSOR, "image_mean": [0.48145466, 0.4578275, 0.40821073]}
-    shapes["image_std"] = [0.26862954, 0.26130258, 0.27577711]
-    (folder / "preprocessor_config.json").write_text(json.dumps(shapes))
 
 
 def _run(
@@ -228,7 +135,7 @@ def _run(
     kind = resolve(suite.path)
     lengths: list[list[int]] = []
     clock = time.monotonic()
-    with _peak(options.device) as peak, TransformersRunner(request) as runner:
+    with peak_of(options.device) as peak, TransformersRunner(request) as runner:
         loaded = time.monotonic() - clock
         asked = _asked(runner, kind, folder, options.prompts)
         for name in [name for name, wants in kind.observations().items() if wants.yardstick]:
@@ -262,19 +169,10 @@ def _run(
         "planned_gib": _gib(plan.total),
         "peak_over_estimate": round(ratio, 3),
         "peak_over_planned": round(peak["bytes"] / plan.total, 3),
-        "weights_gib": _gib(BYTES[options.dtype] * shape_parameters(folder, role)),
+        "weights_gib": _gib(BYTES[options.dtype] * count(shape, role)),
         "loaded_s": round(loaded, 1),
         "answered_s": round(seconds, 1),
     }
-
-
-def shape_parameters(folder: Path, role: str) -> int:
-    """The estimate's count of parameters."""
-    from conformance.models.shape import parameters as count
-
-    shape = read_shape(folder / "config.json")
-    assert shape is not None
-    return count(shape, role)
 
 
 def _asked(runner: TransformersRunner, kind: Any, folder: Path, prompts: int | None) -> Answers:
@@ -293,8 +191,6 @@ def _asked(runner: TransformersRunner, kind: Any, folder: Path, prompts: int | N
 
 def _shortest(inputs: Any, count: int) -> Any:
     """Inputs with only their shortest prompts: every tuple that has one entry a prompt is cut alike."""
-    from dataclasses import fields
-
     tuples = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
     main = next(name for name in ("prompts", "pairs", "texts", "conversations") if name in tuples)
     order = sorted(range(len(tuples[main])), key=lambda index: len(str(tuples[main][index])))[:count]
@@ -304,44 +200,6 @@ def _shortest(inputs: Any, count: int) -> Any:
         if isinstance(values, tuple) and len(values) == len(tuples[main])
     }
     return replace(inputs, **changed)
-
-
-@contextmanager
-def _peak(device: str) -> Iterator[dict[str, int]]:
-    """The peak of memory above what was held before, bytes: the allocator's on a device, the process's on the CPU."""
-    gc.collect()
-    found = {"bytes": 0, "reserved": 0}
-    if device != "cpu":
-        module = torch.get_device_module(device)
-        module.empty_cache()
-        before = module.memory_allocated()
-        module.reset_peak_memory_stats()
-        yield found
-        found["bytes"] = module.max_memory_allocated() - before
-        found["reserved"] = module.max_memory_reserved()
-        return
-    with contextlib.suppress(OSError, AttributeError):  # what was freed before must not hide what comes
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    before = _resident()
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.005):
-            found["bytes"] = max(found["bytes"], _resident() - before)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield found
-    finally:
-        stop.set()
-        watcher.join()
-
-
-def _resident() -> int:
-    """Resident memory of this process, mapped files included: weights may be read where they lie."""
-    text = Path("/proc/self/statm").read_text("ascii")
-    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _device_name(device: str) -> str:

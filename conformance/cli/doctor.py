@@ -8,9 +8,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from conformance.cli import NOTHING_EXECUTED, say
+from conformance.cli import say
 from conformance.cli.arguments import add_backend, add_output, add_selection, read_inputs
-from conformance.cli.nothing_selected import reasons
+from conformance.cli.nothing_selected import refuse
 from conformance.names import printable
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ def main(options: argparse.Namespace) -> int:
     inputs = read_inputs(options)
     plan = inputs.plan()
     if not plan.cases:
-        say("the selection leaves no case; `list` shows what there is")
-        for reason in reasons(plan, inputs):
-            say(printable(reason))
-        return NOTHING_EXECUTED
+        return refuse(plan, inputs)
     # Only now what needs numpy: a mistyped name is answered at once.
     from conformance import timings
     from conformance.cache import cache_folder

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from conformance.cli import FAILURES, INCOMPLETE, OK, say
-from conformance.cli.arguments import add_backend, profile_path
+from conformance.cli.arguments import add_backend
+from conformance.cli.model_choice import chosen, full_size, selects
+from conformance.cli.model_list import list_models
 from conformance.names import UsageError, printable, unknown
+from conformance.size import in_words
 
 if TYPE_CHECKING:
     from conformance.catalogue import Catalogue, Model
@@ -67,44 +69,8 @@ def main(options: argparse.Namespace) -> int:
             raise UsageError(f"{option} belongs to `models fetch`, not to `models {options.action}`")
     registry = discover()
     catalogue = load_catalogue(registry.catalogue_paths())
-    action = {"list": _list, "fetch": _fetch, "verify": _verify, "export": _export, "import": _import}[options.action]
-    return action(options, catalogue)
-
-
-def _list(options: argparse.Namespace, catalogue: Catalogue) -> int:
-    from conformance.models.lock import read_lock
-    from conformance.models.places import locate
-
-    lock = read_lock()
-    chosen = _chosen(options, catalogue) if _selects(options) else list(catalogue.models)
-    rows = [_row(model, locate(model, lock)) for model in chosen]
-    if options.json:
-        print(json.dumps(rows, indent=2))
-        return OK
-    lines = [("MODEL", "TIER", "ROLES", "ARCHITECTURE", "PARAMETERS", "DISK", "WHERE", "COMMIT")]
-    lines += [
-        (
-            row["name"],
-            row["tier"],
-            ", ".join(row["roles"]),
-            row["architecture"],
-            "?" if row["parameters"] is None else _short(row["parameters"]),
-            "?" if row["bytes"] is None else _size(row["bytes"]),
-            row["where"],
-            row["revision"][:12] if row["revision"] else "-" if row["tier"] == "embedded" else "not pinned",
-        )
-        for row in rows
-    ]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        print(printable("  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True)).rstrip()))
-    problems = [row["problem"] for row in rows if row["where"] == "incomplete"]
-    for problem in problems:
-        print(printable(problem))
-    missing = sum(row["where"] == "missing" for row in rows)
-    if missing:
-        print(f"{missing} missing: python -m conformance models fetch NAME ..., or --all")
-    return OK
+    actions = {"list": list_models, "fetch": _fetch, "verify": _verify, "export": _export, "import": _import}
+    return actions[options.action](options, catalogue)
 
 
 def _fetch(options: argparse.Namespace, catalogue: Catalogue) -> int:
@@ -112,14 +78,14 @@ def _fetch(options: argparse.Namespace, catalogue: Catalogue) -> int:
     from conformance.models.lock import read_lock, record
     from conformance.models.places import locate
 
-    chosen = _chosen(options, catalogue)
+    models = chosen(options, catalogue)
     lock = read_lock()
     fetched: dict[str, Entry] = {}
     code = OK
-    for model in chosen:
+    for model in models:
         try:
             if options.source is not None:
-                entry = fetch.from_folder(model, options.source, alone=len(chosen) == 1)
+                entry = fetch.from_folder(model, options.source, alone=len(models) == 1)
             else:
                 entry = fetch.from_hub(model, locate(model, lock).revision, say)
             _require_same(model, lock.get(model.name), entry)
@@ -133,7 +99,7 @@ def _fetch(options: argparse.Namespace, catalogue: Catalogue) -> int:
         place = locate(model, read_lock())
         size = sum(file.size for file in entry.files.values())
         at = f"commit {entry.revision}" if entry.revision else "of an unknown commit, so not pinned"
-        print(printable(f"{model.name}: {len(entry.files)} files, {_size(size)}, {at}: {place.folder}"))
+        print(printable(f"{model.name}: {len(entry.files)} files, {in_words(size)}, {at}: {place.folder}"))
         for fault in fetch.other_sizes(model, place.folder):
             say(printable(fault))
     if options.write_pins is not None:
@@ -163,12 +129,13 @@ def _verify(options: argparse.Namespace, catalogue: Catalogue) -> int:
     from conformance.models.verify import faults
 
     lock = read_lock()
-    chosen = _chosen(options, catalogue) if _selects(options) else _full(catalogue, lambda model: model.name in lock)
-    if not chosen:
+    fetched = [model for model in full_size(catalogue) if model.name in lock]
+    models = chosen(options, catalogue) if selects(options) else fetched
+    if not models:
         print("nothing was fetched, so there is nothing to verify")
         return OK
     code = OK
-    for model in chosen:
+    for model in models:
         found = faults(model, locate(model, lock))
         for fault in found:
             print(printable(fault))
@@ -189,10 +156,10 @@ def _export(options: argparse.Namespace, catalogue: Catalogue) -> int:
     from conformance.reference.store import references_folder
 
     path = _archive(options)
-    chosen = _chosen(options, catalogue)
+    models = chosen(options, catalogue)
     lock = read_lock()
-    places: dict[str, Place] = {model.name: locate(model, lock) for model in chosen}
-    found = [fault for model in chosen for fault in faults(model, places[model.name])]
+    places: dict[str, Place] = {model.name: locate(model, lock) for model in models}
+    found = [fault for model in models for fault in faults(model, places[model.name])]
     if found:
         for fault in found:
             say(printable(fault))
@@ -206,7 +173,7 @@ def _export(options: argparse.Namespace, catalogue: Catalogue) -> int:
     print(
         printable(
             f"{path}: {', '.join(contents.models)}, {len(contents.references)} stored sets of references, "
-            f"{_size(size)}; there: python -m conformance models import {path.name}"
+            f"{in_words(size)}; there: python -m conformance models import {path.name}"
         )
     )
     return OK
@@ -221,7 +188,7 @@ def _import(options: argparse.Namespace, catalogue: Catalogue) -> int:
     path = _archive(options)
     if options.names or options.run or options.all:
         raise UsageError("`models import` takes the archive alone, and all that is in it")
-    full = {model.name: model for model in _full(catalogue)}
+    full = {model.name: model for model in full_size(catalogue)}
     try:
         contents = import_archive(path, full, read_lock(), references_folder())
     except ArchiveError as error:
@@ -239,84 +206,3 @@ def _archive(options: argparse.Namespace) -> Path:
             f"`models {options.action}` needs a file: python -m conformance models {options.action} FILE.tar"
         )
     return Path(options.names.pop(0))
-
-
-def _selects(options: argparse.Namespace) -> bool:
-    return bool(options.names or options.run or options.all)
-
-
-def _chosen(options: argparse.Namespace, catalogue: Catalogue) -> list[Model]:
-    """The full-size models that were named, or that a named run needs. Raises UsageError with every fault."""
-    full = _full(catalogue)
-    if options.all:
-        return full
-    if options.run is not None:
-        return _of_run(options, catalogue)
-    names = [model.name for model in full]
-    embedded = {model.name for model in catalogue.models} - set(names)
-    faults = [
-        f"{name} is embedded: it comes with the package" if name in embedded else unknown("model", name, names)
-        for name in options.names
-        if name not in names and not (options.action == "list" and name in embedded)
-    ]
-    if not options.names:
-        faults = [f"name models, or --run NAME --backend NAME, or --all; known are {', '.join(names)}"]
-    if faults:
-        raise UsageError(*faults)
-    return [model for model in catalogue.models if model.name in options.names]
-
-
-def _of_run(options: argparse.Namespace, catalogue: Catalogue) -> list[Model]:
-    from conformance.inventory import load_suites
-    from conformance.profile import load_profile
-    from conformance.registry import discover
-    from conformance.selection import Selection, resolve
-
-    registry = discover()
-    profile = load_profile(profile_path(options, registry))
-    suites = load_suites(registry)
-    matrix = resolve(Selection(run=options.run), profile, suites, catalogue)
-    roles = {suite.role for suite in suites if suite.name in matrix.suites}
-    found = [model for model in _full(catalogue) if any(matrix.plays(model, role) for role in roles)]
-    if not found:
-        raise UsageError(f"the run {options.run!r} of {profile.path} needs no fetched model: the embedded ones do")
-    return found
-
-
-def _full(catalogue: Catalogue, also: Any = lambda model: True) -> list[Model]:
-    return [model for model in catalogue.models if model.tier == "full" and also(model)]
-
-
-def _row(model: Model, place: Place) -> dict[str, Any]:
-    from dataclasses import replace
-
-    from conformance.models.shape import BYTES, parameters, read_shape
-
-    shape = read_shape(replace(model, folder=place.folder).config_file)
-    published = "generation" if model.architecture.endswith("ForCausalLM") else model.roles[0]
-    count = None if shape is None else parameters(shape, published)
-    size = sum(file.size for file in place.entry.files.values()) if place.entry is not None else None
-    if size is None and shape is not None and count is not None:
-        size = count * BYTES.get(shape.stored, 2)
-    return {
-        "name": model.name,
-        "tier": model.tier,
-        "roles": list(model.roles),
-        "architecture": model.architecture,
-        "hub": model.hub,
-        "parameters": count,
-        "bytes": size,
-        "where": place.where,
-        "folder": str(place.folder),
-        "revision": place.revision,
-        "pinned_by": "catalogue" if model.revision else "lock" if place.revision else None,
-        "problem": place.problem,
-    }
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB" if count >= 2**27 else f"{count / 2**20:.1f} MiB"
-
-
-def _short(count: int) -> str:
-    return f"{count / 1e9:.2f} G" if count >= 1e8 else f"{count / 1e6:.1f} M"

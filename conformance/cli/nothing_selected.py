@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from conformance.cli import NOTHING_EXECUTED, say
 from conformance.cli.arguments import Inputs
-from conformance.names import did_you_mean
+from conformance.names import did_you_mean, printable
 
 if TYPE_CHECKING:
     from conformance.plan import Plan
+
+
+def refuse(plan: Plan, inputs: Inputs) -> int:
+    """Say why there is nothing to run, and answer the exit code for that."""
+    say("the selection leaves no case; `list` shows what there is")
+    for reason in reasons(plan, inputs):
+        say(printable(reason))
+    return NOTHING_EXECUTED
 
 
 def reasons(plan: Plan, inputs: Inputs) -> list[str]:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.cli import INTERNAL_ERROR, NOTHING_EXECUTED, USAGE, say
+from conformance.cli import INTERNAL_ERROR, USAGE, say
 from conformance.cli.arguments import add_backend, add_output, add_report, add_selection, read_inputs
-from conformance.cli.nothing_selected import reasons
+from conformance.cli.nothing_selected import refuse
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS, NEVER, Deadline
-from conformance.names import UsageError, printable
+from conformance.names import UsageError
 from conformance.results.flavour import known_flavour
 from conformance.results.silence import fall_silent
 
@@ -55,10 +55,7 @@ def main(options: argparse.Namespace) -> int:
     inputs = read_inputs(options)
     plan = inputs.plan()
     if not plan.cases:
-        say("the selection leaves no case; `list` shows what there is")
-        for reason in reasons(plan, inputs):
-            say(printable(reason))
-        return NOTHING_EXECUTED
+        return refuse(plan, inputs)
     check_folders(plan)
     junit = known_flavour(options.junit)
     baseline = _baseline(options, inputs.profile.name)
@@ -78,7 +75,7 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(
             f"nothing to resume: there is no {options.output / JOURNAL}; leave --resume out to begin a run"
         )
-    minutes = plan.budget_minutes if options.budget is None else options.budget
+    minutes = plan.budget_minutes
     folder = cache_folder()
     known = timings.load(folder)
     request = RunRequest(

@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any
 
 from conformance.codec import ProtocolError
+from conformance.execution.caller import RemoteCaller
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import DeadlineExceeded, ExecutionError, RemoteFailure
 from conformance.execution.pools import Pools
 from conformance.execution.process import Worker
-from conformance.execution.remote import RemoteCaller
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.cache import cache_folder
-from conformance.doctor.finding import Finding, Status, gib, ok, problem, warning
+from conformance.doctor.finding import Finding, Status, ok, problem, warning
 from conformance.results.output import JOURNAL, JUNIT, LOCK, RESULTS
+from conformance.size import in_words
 
 CASE_BYTES = 32 * 2**10
 """Journal, results.json and junit.xml for a case: measured, 9 KiB; a failure's text is longer."""
@@ -74,12 +75,12 @@ def check(place: Place, free: Callable[[Path], int] = free_bytes) -> Finding:
         space = free(existing)
     except OSError as error:
         return problem("disk", f"{where}: {existing} cannot be written: {error.strerror or error}", other)
-    text = f"{where}: {gib(space)} are free, needed are about {gib(place.needs)}"
+    text = f"{where}: {in_words(space)} are free, needed are about {in_words(place.needs)}"
     figures: dict[str, float] = {"free_bytes": space, "needed_bytes": place.needs, "needed_at_worst_bytes": place.might}
     if space < place.needs:
         return Finding("disk", Status.PROBLEM, text, f"free space there, or {other}", figures=figures)
     if space < place.might:
-        worst = f"{text}, and up to {gib(place.might)} where many cases fail"
+        worst = f"{text}, and up to {in_words(place.might)} where many cases fail"
         return warning("disk", worst, f"free space there, or {other}", **figures)
     return ok("disk", text, **figures)
 

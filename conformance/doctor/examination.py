@@ -38,7 +38,6 @@ class Examination:
     estimate: Callable[[str | None], Estimate]
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     seconds: float = ANSWER_SECONDS
-    probe: str = PROBE
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -68,7 +67,7 @@ def examine(of: Examination) -> Iterator[Finding]:
         if workers is not None and of.cases:
             yield from workers.check_engines()
             asked = workers.any_worker()
-            answer = asked.ask("device", of.plan.device)
+            answer = asked.ask("device", of.plan.device, list(of.profile.driver.builds))
             yield from device.check(of.plan.device, answer, of.profile.driver, device.System(of.environment))
             if device.usable(answer):
                 isa, name = str(answer["isa"]), answer.get("name")
@@ -112,12 +111,12 @@ class _Workers:
         if self._able:
             return self._able[0]
         case = next(iter(self._of.first_cases.values()))
-        return self._questioner(f"{self._of.probe}:device", case)
+        return self._questioner(f"{PROBE}:device", case)
 
     def _questioner(self, preload: str, case: Case) -> Questioner:
         of = self._of
         return self._stack.enter_context(
-            Questioner(self._pools, preload, case.start, case.environment, of.probe, of.seconds)
+            Questioner(self._pools, preload, case.start, case.environment, PROBE, of.seconds)
         )
 
 

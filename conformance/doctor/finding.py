@@ -74,8 +74,3 @@ def exit_code(findings: Iterable[Finding]) -> int:
     if any(finding.wrong_numbers for finding in problems):
         return 1
     return 6 if problems else 0
-
-
-def gib(size: float) -> str:
-    """Bytes as text."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.1f} MiB"

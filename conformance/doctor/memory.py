@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from conformance.doctor.finding import Finding, gib, ok, problem, warning
+from conformance.doctor.finding import Finding, ok, problem, warning
+from conformance.engines.shape import BYTES
 from conformance.plan import Case
+from conformance.size import in_words
 
-BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 RESERVE = 2**30
 """What a worker takes beside the weights: measured on a CPU, 1.0 GiB; on accelerators a context takes half of that."""
 HEADER_LIMIT = 100_000_000  # the format's own
@@ -61,31 +62,33 @@ def largest(cases: tuple[Case, ...], dtype: str | None = None) -> tuple[int, str
 def check_device(kind: str, free: int | None, total: int, need: tuple[int, str]) -> Iterator[Finding]:
     """Free device memory against the need, and whether others use much of it. `free` is None where nobody says."""
     size, whose = need
-    about = f"{gib(size)} for {whose}" if whose else "unknown: no model can be read"
+    about = f"{in_words(size)} for {whose}" if whose else "unknown: no model can be read"
     if size > total:
         advice = "choose smaller models or 16 bit (--model, --dtype), or a larger device"
-        yield problem("memory", f"{kind}: {gib(total)} in all, needed are {about}", advice)
+        yield problem("memory", f"{kind}: {in_words(total)} in all, needed are {about}", advice)
     elif free is None:
-        yield ok("memory", f"{kind}: {gib(total)} in all (what is free the device does not say), needed are {about}")
+        yield ok(
+            "memory", f"{kind}: {in_words(total)} in all (what is free the device does not say), needed are {about}"
+        )
     elif size > free:
         advice = "end the other processes on the device, or choose smaller models"
-        yield problem("memory", f"{kind}: {gib(free)} of {gib(total)} are free, needed are {about}", advice)
+        yield problem("memory", f"{kind}: {in_words(free)} of {in_words(total)} are free, needed are {about}", advice)
     else:
-        text = f"{kind}: {gib(free)} of {gib(total)} are free, needed are {about}"
+        text = f"{kind}: {in_words(free)} of {in_words(total)} are free, needed are {about}"
         yield ok("memory", text, free_bytes=free, total_bytes=total, needed_bytes=size)
     # A tenth: the context of the process that asks, and what a display takes.
     if free is not None and total - free > max(total / 10, 2**30):
-        found = f"{kind}: {gib(total - free)} of {gib(total)} are in use by others"
+        found = f"{kind}: {in_words(total - free)} of {in_words(total)} are in use by others"
         yield warning("memory", found, "end the other processes on the device: they cost time and may take its memory")
 
 
 def check_host(free: int | None, need: tuple[int, str]) -> Finding:
     """Free host memory against the need."""
     size, whose = need
-    about = f"{gib(size)} for {whose}" if whose else "unknown: no model can be read"
+    about = f"{in_words(size)} for {whose}" if whose else "unknown: no model can be read"
     if free is None:
         return warning("memory", "host: what is free cannot be read here", f"see that it is enough; needed are {about}")
-    text = f"host: {gib(free)} are free, needed are {about}"
+    text = f"host: {in_words(free)} are free, needed are {about}"
     if size > free:
         return problem("memory", text, "free memory on the host, raise the container's limit, or choose smaller models")
     return ok("memory", text, free_bytes=free, needed_bytes=size)

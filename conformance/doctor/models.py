@@ -9,8 +9,9 @@ from pathlib import Path
 
 from conformance import checkpoint
 from conformance.catalogue import Model
-from conformance.doctor.finding import Finding, gib, ok, problem
+from conformance.doctor.finding import Finding, ok, problem
 from conformance.plan import Case
+from conformance.size import in_words
 
 HASHED_AT_MOST = 4 * 2**30
 """Weights above this are not hashed here, which would take longer than a few seconds."""
@@ -47,7 +48,7 @@ def check(cases: tuple[Case, ...]) -> Iterator[Finding]:
             sound += 1
             size += _bytes(model.folder)
     if sound:
-        yield ok("models", f"{sound} of {len(models)} are there, their files whole ({gib(size)})")
+        yield ok("models", f"{sound} of {len(models)} are there, their files whole ({in_words(size)})")
 
 
 def look_up(cases: tuple[Case, ...], isa: str) -> References:

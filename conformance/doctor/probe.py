@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,11 +19,14 @@ def adapter(engine_class: str) -> dict[str, Any]:
     return {}
 
 
-def device(kind: str) -> dict[str, Any]:
-    """What torch says of the device, as far as it gets: `failed` names the call that raised, and how."""
+def device(kind: str, builds: Sequence[str]) -> dict[str, Any]:
+    """What torch says of the device, as far as it gets: `failed` names the call that raised, and how.
+
+    `build` has the value of each attribute of torch.version that `builds` names.
+    """
     found: dict[str, Any] = {
         "torch": str(torch.__version__),
-        "build": {name: getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")},
+        "build": {name: getattr(torch.version, name, None) for name in builds},
         "isa": torch.backends.cpu.get_cpu_capability(),
     }
     with warnings.catch_warnings(record=True) as raised:  # torch says in warnings why a device cannot be had

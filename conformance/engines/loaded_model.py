@@ -27,7 +27,7 @@ from transformers import (
 from conformance.engines import device as devices
 from conformance.engines.batching import batches, pad
 from conformance.engines.kernels import KernelCounter
-from conformance.engines.vision import Vision
+from conformance.engines.vision import PLACES_TEXT, Vision
 from conformance.runner import Effective, LoadRequest, Runner, TokenIds, Unavailable
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class LoadedModel(Runner):
         self._can_keep_logits = "logits_to_keep" in known
         self.vision: Vision | None = None
         if request.role == "multimodal":
-            places_text = request.options.get("positions") == "qwen2-vl"
+            places_text = request.options.get("positions") == PLACES_TEXT
             self.vision = Vision(self.model, Path(request.folder), places_text=places_text)
         return self
 

@@ -14,6 +14,9 @@ import torch
 from conformance.engines.patches import Patches, PatchSettings, image_patches, video_patches
 from conformance.runner import Grid, TokenIds, VisionEffective
 
+PLACES_TEXT = "qwen2-vl"
+"""The value of the engine option `positions` for which positions beside pictures are computed here, in `rope_index`."""
+
 
 @dataclass(frozen=True)
 class Pictures:

@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from conformance.codec import ProtocolError
+from conformance.execution.caller import ask_facts
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import DeadlineExceeded, ExecutionError, RemoteFailure
 from conformance.execution.lock import device_lock
 from conformance.execution.pools import Pools
-from conformance.execution.remote import ask_facts
 from conformance.plan import Case, Plan
 from conformance.verdict import Verdict
 

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from conformance.models.contents import CONTENTS, KEY, ArchiveError, Checked, Contents, to_json
 from conformance.models.lock import FileRecord, safe_name, sha256_of
 from conformance.models.places import Place
+from conformance.whole_file import whole_file
 
 
 def export(path: Path, places: Mapping[str, Place], references: Path) -> Contents:
@@ -37,7 +34,7 @@ def export(path: Path, places: Mapping[str, Place], references: Path) -> Content
         f"references/{key}/{file}": sets[key] / file for key, each in contents.references.items() for file in each
     }
     try:
-        with _whole(path) as stream, tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        with whole_file(path) as stream, tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
             listed = json.dumps(to_json(contents), indent=1).encode()
             archive.addfile(_member(CONTENTS, len(listed)), io.BytesIO(listed))
             for name, file in contents.files().items():
@@ -48,22 +45,6 @@ def export(path: Path, places: Mapping[str, Place], references: Path) -> Content
     except OSError as error:
         raise ArchiveError(f"{path}: cannot be written: {error.strerror or error}") from error
     return contents
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Any]:
-    """A file that appears under its name only once all of it is written."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:

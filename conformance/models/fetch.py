@@ -12,13 +12,13 @@ from typing import Any
 
 from conformance import checkpoint
 from conformance.catalogue import Model
+from conformance.engines.shape import read_shape
 from conformance.models.lock import COMMIT, Entry, FileRecord, safe_name, sha256_of
 from conformance.models.places import hub_cache, main_branch, repository_folder
-from conformance.models.shape import read_shape
 
 INDEX = "*.safetensors.index.json"
 SPARE = 1 << 30
-"""Bytes that a download leaves free on its disk."""
+"""Bytes that a download or an import leaves free on its disk."""
 
 Say = Callable[[str], None]
 

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from conformance.catalogue import Model
-from conformance.models import memory
-from conformance.models.memory import EAGER, FUSED, IDEAL, Way
-from conformance.models.shape import BYTES, Shape, largest_product, parameters, read_shape
+from conformance.engines import memory
+from conformance.engines.memory import EAGER, FUSED, IDEAL, Way
+from conformance.engines.shape import BYTES, Shape, largest_product, parameters, read_shape
 from conformance.workload import Workload
 
 FACTOR, RESERVE = 1.1, 1 << 30

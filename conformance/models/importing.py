@@ -17,12 +17,9 @@ from pathlib import Path
 from conformance import checkpoint
 from conformance.catalogue import Model
 from conformance.models.contents import CONTENTS, ArchiveError, Checked, Contents, read_contents
-from conformance.models.fetch import wanted
+from conformance.models.fetch import SPARE, wanted
 from conformance.models.lock import Entry, models_folder, record
 from conformance.names import printable, unknown
-
-SPARE = 1 << 30
-"""Bytes that an import leaves free on its disk."""
 
 
 def import_archive(path: Path, models: Mapping[str, Model], lock: Mapping[str, Entry], references: Path) -> Contents:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 from conformance import checkpoint
 from conformance.names import UsageError
+from conformance.whole_file import whole_file
 
 LOCK = "models.lock.json"
 VERSION = 1
@@ -128,29 +128,13 @@ def record(entries: Mapping[str, Entry]) -> None:
         with _held(models_folder()) as folder:
             models = {**read_lock(folder), **entries}
             document = {"version": VERSION, "models": {name: models[name].to_json() for name in sorted(models)}}
-            write_whole(folder / LOCK, json.dumps(document, indent=1) + "\n")
+            with whole_file(folder / LOCK) as file:
+                file.write((json.dumps(document, indent=1) + "\n").encode())
     except OSError as error:
         raise UsageError(
             f"{models_folder() / LOCK}: cannot be written ({error.strerror or error}); free space, or set "
             "CONFORMANCE_MODELS to a folder that can be used"
         ) from error
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old content or the new, never half of either."""
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            Path(file.name).unlink()
-            raise
-    written = Path(file.name)
-    written.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-    written.replace(path)
 
 
 def sha256_of(file: Path) -> str:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from conformance.models.lock import write_whole
 from conformance.names import UsageError, unknown
+from conformance.whole_file import whole_file
 
 _TABLE = re.compile(r"\s*\[")
 _HUB = re.compile(r"\s*hub\s*=")
@@ -56,7 +56,8 @@ def write_pins(catalogue: Path, commits: Mapping[str, str]) -> list[str]:
         raise UsageError(f"{catalogue}: cannot be written to safely; add the revisions of {names} by hand")
     if missing:
         try:
-            write_whole(catalogue, written)
+            with whole_file(catalogue) as file:
+                file.write(written.encode())
         except OSError as error:
             raise UsageError(f"{catalogue}: cannot be written ({error.strerror or error})") from error
     return list(missing)

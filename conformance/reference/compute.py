@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from conformance.reference.sample import OwnError, Recording, own_errors
+from conformance.reference.sample import OwnError, Recording, own_errors, values_of
 from conformance.runner import LoadRequest, Observation, Runner
 from conformance.suite import Answers, Ask, ConformanceSuite
 
@@ -153,11 +153,6 @@ def compute_yardstick(
                 if name not in worst or error > worst[name][0]:
                     worst[name] = (error, found)
     return {name: found for name, (_, found) in worst.items()}
-
-
-def values_of(observation: Observation) -> Any:
-    """The numbers of an observation, float64."""
-    return np.asarray(observation.values, dtype=np.float64)  # type: ignore[attr-defined]
 
 
 def _answers(subject: Subject, runner: Runner, reference: Answers | None = None) -> Answers:

@@ -11,6 +11,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from conformance.engines.transformers import TransformersRunner
+from conformance.engines.vision import PLACES_TEXT
 from conformance.reference.precision import Widened, WidenedByModule
 from conformance.runner import LoadRequest
 
@@ -28,7 +29,7 @@ class ReferenceRunner(TransformersRunner):
         if request.device != "cpu":
             raise ValueError(f"the reference is computed on the CPU, not on {request.device!r}")
         # Positions beside pictures are computed here, and do not depend on the version of transformers.
-        super().__init__(replace(request, options={"positions": "qwen2-vl", **request.options}))
+        super().__init__(replace(request, options={"positions": PLACES_TEXT, **request.options}))
 
     def __enter__(self) -> ReferenceRunner:
         super().__enter__()

@@ -97,7 +97,7 @@ def own_errors(compared: Mapping[str, Observation], calls: Sequence[Call], wide:
         chosen = [_rows(argument, rows) for argument in call.args[:split]]
         more = {name: _rows(value, rows) if name in _BESIDE and value else value for name, value in call.kwargs.items()}
         again = getattr(wide, call.method)(*chosen, *call.args[split:], **more)
-        found[name] = OwnError(rows, _rms(_values(observation)[_at(rows)] - _values(again)))
+        found[name] = OwnError(rows, _rms(values_of(observation)[_at(rows)] - values_of(again)))
     return found
 
 
@@ -122,7 +122,7 @@ def require_small(
         if name not in errors:
             raise UncheckedReference(f"the error of the float32 reference's {name} was never sampled")
         rows = _at(errors[name].rows)
-        honest = _rms(_values(found)[rows] - _values(reference[name])[rows])
+        honest = _rms(values_of(found)[rows] - values_of(reference[name])[rows])
         shares[name] = errors[name].rms / honest if honest else float("inf")
     large = {name: share for name, share in shares.items() if not share < SHARE}
     if large:
@@ -138,7 +138,8 @@ def _at(rows: Sequence[int]) -> Any:
     return list(rows) if rows else slice(None)
 
 
-def _values(observation: Observation) -> Any:
+def values_of(observation: Observation) -> Any:
+    """The numbers of an observation, float64."""
     return np.asarray(observation.values, dtype=np.float64)  # type: ignore[attr-defined]
 
 

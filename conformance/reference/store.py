@@ -13,7 +13,6 @@ import hashlib
 import inspect
 import json
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -22,10 +21,10 @@ from typing import Any
 from conformance import checkpoint, codec
 from conformance.cache import cache_folder
 from conformance.facts import installed_version
-from conformance.reference.compute import values_of
-from conformance.reference.sample import OwnError
+from conformance.reference.sample import OwnError, values_of
 from conformance.runner import Observation
 from conformance.suite import ConformanceSuite
+from conformance.whole_file import whole_file
 
 MANIFEST = "manifest.json"
 Part = dict[str, Observation]
@@ -181,11 +180,8 @@ def _read(file: Path, digest: str) -> Part:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+    with whole_file(path) as file:
         file.write(content)
-    written = Path(file.name)
-    written.chmod(0o644)
-    written.replace(path)
 
 
 @functools.cache

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from conformance.results.output import JOURNAL
-from conformance.results.record import CaseResult, Counters, RecordError, number_from_json, to_plain
+from conformance.results.plain import RecordError, number_from_json, to_plain
+from conformance.results.record import CaseResult, Counters
 from conformance.verdict import Verdict
 
 RUN_AGAIN = (Verdict.ENVIRONMENT, Verdict.NOT_RUN)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from conformance.results.journal import JournalContent, RunHeader, Start
-from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, make_folder, part_of, remove_former_run
+from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, make_folder, part_of
 from conformance.results.record import CaseResult, Counters
 
 
@@ -33,23 +33,13 @@ class Journal:
         self._began = time.monotonic()
 
     @classmethod
-    def create(
-        cls,
-        output: Path | str,
-        header: RunHeader,
-        *,
-        redact: Callable[[Any], Any] = _unchanged,
-        replace: bool = False,
-    ) -> Journal:
+    def create(cls, output: Path | str, header: RunHeader, *, redact: Callable[[Any], Any] = _unchanged) -> Journal:
         """Start the journal of a new run in `output`, which is created where it is missing.
 
-        `redact` is applied to every line before it is written (`Redactor`). With `replace` the files of an earlier
-        run in that folder are removed first; without it they make this an `OutputError`, as does a folder that
-        cannot be written. The file appears with its header in it: one without would be nobody's.
+        `redact` is applied to every line before it is written (`Redactor`). Raises `OutputError` where the folder
+        holds a run or cannot be written. The file appears with its header in it: one without would be nobody's.
         """
         folder = make_folder(Path(output))
-        if replace:
-            remove_former_run(folder)
         path, part = folder / JOURNAL, part_of(folder / JOURNAL)
         if os.path.lexists(path):
             raise OutputError(path, "the folder holds another run; give --output a new folder")

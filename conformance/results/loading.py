@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from conformance.names import UsageError
-from conformance.results.document import DocumentError, parse_document
 from conformance.results.output import JOURNAL, RESULTS
+from conformance.results.validation import DocumentError, parse_document
 
 LARGEST = 512 * 2**20  # bytes: a thousand times what a run of the embedded models writes
 _SHOWN = 8  # faults of one file

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.judgement import Figure
-from conformance.results.record import figure_from_json, figure_to_json, number_from_json, number_to_json
+from conformance.results.plain import number_from_json, number_to_json
+from conformance.results.record import figure_from_json, figure_to_json
 
 _JUST_OVER = math.nextafter(1.0, 2.0)
 

@@ -8,9 +8,10 @@ import fcntl
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from conformance.whole_file import whole_file
 
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
@@ -192,28 +193,10 @@ def holds_a_run(output: Path) -> bool:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` by way of a temporary file beside it: readers see the old file or the new one whole.
-
-    Raises `OutputError`; the old file is then untouched and no temporary file is left.
-    """
+    """Write `data` to `path`, whole or not at all, and make its folder. Raises `OutputError`."""
     make_folder(path.parent)
-    temporary: Path | None = None
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        temporary = Path(name)
-        with os.fdopen(descriptor, "wb") as file:
+        with whole_file(path, suffix=".part") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())  # mkstemp's 0600 would hide the file from a CI system's collector
-        temporary.replace(path)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise OutputError.from_os(path, error) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

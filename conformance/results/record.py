@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from conformance.judgement import Figure, Judgement
+from conformance.results.plain import (
+    RecordError,
+    count_at,
+    entries_at,
+    exactly,
+    list_at,
+    number_from_json,
+    number_to_json,
+    text_at,
+)
 from conformance.runner import Effective, VisionEffective
 from conformance.target import Target
 from conformance.verdict import Verdict
-
-_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-
-
-class RecordError(ValueError):
-    """A recorded mapping is not what `to_json` writes; the message names the place and what was expected there."""
 
 
 @dataclass(frozen=True)
@@ -88,24 +91,25 @@ class CaseResult:
     def from_json(data: Mapping[str, Any]) -> CaseResult:
         """The result that `to_json` wrote. Raises `RecordError` for a missing, unknown or malformed entry."""
         where = f"case {data['id']!r}" if isinstance(data, Mapping) and "id" in data else "a case"
-        fields = _exactly(data, [field.name for field in dataclasses.fields(CaseResult)], where)
-        target = _exactly(fields["target"], ["engine", "attention", "dtype", "axes"], f"{where}, target")
-        texts = {name: _text(fields[name], f"{where}, {name}") for name in _TEXT_FIELDS}
+        fields = exactly(data, [field.name for field in dataclasses.fields(CaseResult)], where)
+        target = exactly(fields["target"], ["engine", "attention", "dtype", "axes"], f"{where}, target")
+        texts = {name: text_at(fields[name], f"{where}, {name}") for name in _TEXT_FIELDS}
         return CaseResult(
             **texts,
             target=Target(
-                **{key: _text(target[key], f"{where}, target.{key}") for key in ("engine", "attention", "dtype")},
+                **{key: text_at(target[key], f"{where}, target.{key}") for key in ("engine", "attention", "dtype")},
                 axes=tuple(
-                    (key, _text(value, f"{where}, target.axes.{key}")) for key, value in _mapping(target["axes"], where)
+                    (key, text_at(value, f"{where}, target.axes.{key}"))
+                    for key, value in entries_at(target["axes"], where)
                 ),
             ),
             verdict=_verdict(fields["verdict"], where),
             effective=None if fields["effective"] is None else _effective(fields["effective"], where),
-            judgements=tuple(_judgement(item, where) for item in _list(fields["judgements"], f"{where}, judgements")),
-            quirks=tuple(_text(item, f"{where}, quirks") for item in _list(fields["quirks"], f"{where}, quirks")),
+            judgements=tuple(_judgement(item, where) for item in list_at(fields["judgements"], f"{where}, judgements")),
+            quirks=tuple(text_at(item, f"{where}, quirks") for item in list_at(fields["quirks"], f"{where}, quirks")),
             duration_s=number_from_json(fields["duration_s"], f"{where}, duration_s"),
-            attempts=_count(fields["attempts"], f"{where}, attempts"),
-            rows_file=None if fields["rows_file"] is None else _text(fields["rows_file"], f"{where}, rows_file"),
+            attempts=count_at(fields["attempts"], f"{where}, attempts"),
+            rows_file=None if fields["rows_file"] is None else text_at(fields["rows_file"], f"{where}, rows_file"),
         )
 
 
@@ -137,46 +141,9 @@ class Counters:
     def from_json(data: Any, where: str) -> Counters:
         """The counters that `dataclasses.asdict` made plain; raises `RecordError` naming `where`."""
         names = [field.name for field in dataclasses.fields(Counters)]
-        fields = _exactly(data, names, where)
-        counts = {name: _count(fields[name], f"{where}, {name}") for name in names[:-1]}
+        fields = exactly(data, names, where)
+        counts = {name: count_at(fields[name], f"{where}, {name}") for name in names[:-1]}
         return Counters(**counts, peak_worker_mib=number_from_json(fields[names[-1]], f"{where}, {names[-1]}"))
-
-
-def number_to_json(value: float) -> float | str:
-    """JSON has no NaN and no infinity: they become "nan", "inf" and "-inf"."""
-    number = float(value)
-    if math.isnan(number):
-        return "nan"
-    return number if math.isfinite(number) else ("inf" if number > 0 else "-inf")
-
-
-def number_from_json(value: object, where: str) -> float:
-    """The number that `number_to_json` wrote; raises `RecordError` naming `where` for anything else."""
-    if isinstance(value, str) and value in _NON_FINITE:
-        return _NON_FINITE[value]
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    raise RecordError(f'{where}: {value!r} is no number; a number or one of "nan", "inf", "-inf" belongs there')
-
-
-def to_plain(value: Any) -> Any:
-    """`value` with JSON types only: keys as strings, tuples and sets as lists, non-finite floats as strings.
-
-    Anything else (a path, a version, a date) becomes its text, so that facts of any origin can be recorded.
-    """
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, float):
-        return number_to_json(value)
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, (set, frozenset)):
-        return sorted(str(item) for item in value)
-    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
-        return [to_plain(item) for item in value]
-    return str(value)
 
 
 def figure_to_json(figure: Figure) -> dict[str, Any]:
@@ -192,15 +159,15 @@ def figure_to_json(figure: Figure) -> dict[str, Any]:
 
 def figure_from_json(data: Any, where: str) -> Figure:
     """The figure that `figure_to_json` wrote; raises `RecordError` naming `where` for anything else."""
-    fields = _exactly(data, ["name", "value", "limit", "bound", "provenance"], where)
+    fields = exactly(data, ["name", "value", "limit", "bound", "provenance"], where)
     if fields["bound"] not in ("max", "min"):
         raise RecordError(f'{where}: bound is {fields["bound"]!r}; it is "max" or "min"')
     return Figure(
-        name=_text(fields["name"], f"{where}, name"),
+        name=text_at(fields["name"], f"{where}, name"),
         value=number_from_json(fields["value"], f"{where}, value"),
         limit=None if fields["limit"] is None else number_from_json(fields["limit"], f"{where}, limit"),
         bound=cast(Literal["max", "min"], fields["bound"]),
-        provenance=_text(fields["provenance"], f"{where}, provenance"),
+        provenance=text_at(fields["provenance"], f"{where}, provenance"),
     )
 
 
@@ -217,13 +184,13 @@ def _effective_to_json(effective: Effective) -> dict[str, Any]:
 
 def _effective(data: Any, where: str) -> Effective:
     where = f"{where}, effective"
-    fields = _exactly(data, ["dtype", "attention", "kernels", "layers", "forwards", "vision"], where)
+    fields = exactly(data, ["dtype", "attention", "kernels", "layers", "forwards", "vision"], where)
     return Effective(
-        dtype=_text(fields["dtype"], f"{where}.dtype"),
-        attention=_text(fields["attention"], f"{where}.attention"),
-        kernels={key: _count(value, f"{where}.kernels.{key}") for key, value in _mapping(fields["kernels"], where)},
-        layers=_count(fields["layers"], f"{where}.layers"),
-        forwards=_count(fields["forwards"], f"{where}.forwards"),
+        dtype=text_at(fields["dtype"], f"{where}.dtype"),
+        attention=text_at(fields["attention"], f"{where}.attention"),
+        kernels={key: count_at(value, f"{where}.kernels.{key}") for key, value in entries_at(fields["kernels"], where)},
+        layers=count_at(fields["layers"], f"{where}.layers"),
+        forwards=count_at(fields["forwards"], f"{where}.forwards"),
         vision=None if fields["vision"] is None else _vision(fields["vision"], f"{where}.vision"),
     )
 
@@ -233,11 +200,11 @@ def _vision_to_json(vision: VisionEffective) -> dict[str, Any]:
 
 
 def _vision(data: Any, where: str) -> VisionEffective:
-    fields = _exactly(data, ["attention", "layers", "sequences"], where)
+    fields = exactly(data, ["attention", "layers", "sequences"], where)
     return VisionEffective(
-        attention=_text(fields["attention"], f"{where}.attention"),
-        layers=_count(fields["layers"], f"{where}.layers"),
-        sequences=_count(fields["sequences"], f"{where}.sequences"),
+        attention=text_at(fields["attention"], f"{where}.attention"),
+        layers=count_at(fields["layers"], f"{where}.layers"),
+        sequences=count_at(fields["sequences"], f"{where}.sequences"),
     )
 
 
@@ -251,13 +218,13 @@ def _judgement_to_json(judgement: Judgement) -> dict[str, Any]:
 
 
 def _judgement(data: Any, where: str) -> Judgement:
-    fields = _exactly(data, ["criterion", "verdict", "message", "figures"], f"{where}, a judgement")
+    fields = exactly(data, ["criterion", "verdict", "message", "figures"], f"{where}, a judgement")
     where = f"{where}, judgement {fields['criterion']!r}"
     return Judgement(
-        criterion=_text(fields["criterion"], where),
+        criterion=text_at(fields["criterion"], where),
         verdict=_verdict(fields["verdict"], where),
-        message=_text(fields["message"], f"{where}, message"),
-        figures=tuple(figure_from_json(item, f"{where}, a figure") for item in _list(fields["figures"], where)),
+        message=text_at(fields["message"], f"{where}, message"),
+        figures=tuple(figure_from_json(item, f"{where}, a figure") for item in list_at(fields["figures"], where)),
     )
 
 
@@ -266,37 +233,3 @@ def _verdict(value: object, where: str) -> Verdict:
         return Verdict(value)
     except ValueError:
         raise RecordError(f"{where}: {value!r} is no verdict; one of {[str(v) for v in Verdict]}") from None
-
-
-def _exactly(data: Any, names: Sequence[str], where: str) -> Mapping[str, Any]:
-    if not isinstance(data, Mapping):
-        raise RecordError(f"{where}: {type(data).__name__} found where a mapping with {list(names)} belongs")
-    missing = [name for name in names if name not in data]
-    unknown = [str(name) for name in data if name not in names]
-    if missing or unknown:
-        raise RecordError(f"{where}: missing {missing}, unknown {unknown}; exactly {list(names)} belong there")
-    return data
-
-
-def _mapping(data: object, where: str) -> list[tuple[str, Any]]:
-    if not isinstance(data, Mapping):
-        raise RecordError(f"{where}: {type(data).__name__} found where a mapping belongs")
-    return [(str(key), value) for key, value in data.items()]
-
-
-def _list(data: object, where: str) -> list[Any]:
-    if not isinstance(data, list):
-        raise RecordError(f"{where}: {type(data).__name__} found where a list belongs")
-    return data
-
-
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise RecordError(f"{where}: {value!r} found where text belongs")
-    return value
-
-
-def _count(value: object, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise RecordError(f"{where}: {value!r} found where a count belongs")
-    return value

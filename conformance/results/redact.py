@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from conformance.results.record import to_plain
+from conformance.results.plain import to_plain
 from conformance.verdict import Verdict
 
 USER, HOST, SECRET, EMAIL = "<user>", "<host>", "<secret>", "<email>"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.judgement import Figure, Judgement
 from conformance.results.output import ROWS, write_atomically
-from conformance.results.record import RecordError, figure_from_json, figure_to_json
+from conformance.results.plain import RecordError
+from conformance.results.record import figure_from_json, figure_to_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,78 +13,14 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from . import lexicon
-from .pictures import SIDES, Cells, draw, grid, is_round_trip, round_trip
+from .pictures import SIDES, Cells
+from .scenes import FOR_EVER, ONCE, Scene, Shape, draw_pair, draw_scene, joined
 
 NEW_TOKENS = 128
 """Tokens of each known continuation; each colour is one."""
 
 MOST_CELLS = 24
 """Colours of a prompt; one video goes beyond. Of more, the checkpoint now and then misreads one."""
-
-END = "<|im_end|>"
-"""Ends a text that was to be read once."""
-
-SYSTEM = "You are a helpful assistant."
-OPENING = f"<|im_start|>system\n{SYSTEM}{END}\n<|im_start|>user\n"
-CLOSING = f"{END}\n<|im_start|>assistant\n"
-"""What Qwen2-VL's chat template writes around a user's message."""
-
-IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
-VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
-FOR_EVER, ONCE = lexicon.REPEAT, lexicon.COPY
-"""The last word of the message: how often the colours are read."""
-
-FILLER: tuple[str, ...] = tuple(word for word in lexicon.WORDS if word not in lexicon.CATEGORIES["colour"])
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A grid of `rows` by `columns` cells; a video where there are `frames`, else an image."""
-
-    rows: int
-    columns: int
-    frames: int | None = None
-    sides: tuple[int, int] = SIDES
-
-    @property
-    def cells(self) -> int:
-        return self.rows * self.columns * (self.frames or 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """An image, uint8 [height, width, 3], or a video, uint8 [frames, height, width, 3], with the colours in it."""
-
-    pixels: Any
-    cells: Cells
-
-    @property
-    def is_video(self) -> bool:
-        return bool(self.pixels.ndim == 4)
-
-
-@dataclass(frozen=True, eq=False)
-class _Scene:
-    """Images and videos in reading order; `words[i]` are the filler before number i, the last are those behind all."""
-
-    seen: tuple[Seen, ...]
-    words: tuple[tuple[str, ...], ...]
-
-    @property
-    def cells(self) -> Cells:
-        return tuple(name for one in self.seen for name in one.cells)
-
-    def prompt(self, instruction: str) -> str:
-        pads = [VIDEO if one.is_video else IMAGE for one in self.seen]
-        parts = [_joined(words) + pad for words, pad in zip(self.words, [*pads, ""], strict=True)]
-        return f"{OPENING}{''.join(parts)} {instruction}{CLOSING}"
-
-    def images(self) -> tuple[Any, ...]:
-        return tuple(one.pixels for one in self.seen if not one.is_video)
-
-    def videos(self) -> tuple[Any, ...]:
-        return tuple(one.pixels for one in self.seen if one.is_video)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,71 +71,22 @@ def _digested(value: Any) -> Any:
     return value
 
 
-def _joined(words: Sequence[str]) -> str:
-    return "".join(" " + word for word in words)
-
-
-def _seen(rng: Random, shape: Shape, cells: Cells) -> Seen:
-    import numpy as np
-
-    layout = grid(rng, shape.rows, shape.columns, shape.sides)
-    if shape.frames is None:
-        return Seen(draw(rng, layout, cells), cells)
-    frames = np.stack([draw(rng, layout, cells[at : at + layout.cells]) for at in range(0, len(cells), layout.cells)])
-    frames.setflags(write=False)
-    return Seen(frames, cells)
-
-
-def _scene(rng: Random, shapes: Sequence[Shape], words: Sequence[int]) -> _Scene:
-    """Images and videos of these shapes, with so many words of filler before each and behind all."""
-    cells = round_trip(rng, sum(shape.cells for shape in shapes))
-    seen, first = [], 0
-    for shape in shapes:
-        seen.append(_seen(rng, shape, cells[first : first + shape.cells]))
-        first += shape.cells
-    return _Scene(tuple(seen), tuple(tuple(rng.choices(FILLER, k=count)) for count in words))
-
-
-def _images_reordered(scene: _Scene, order: Sequence[int]) -> _Scene:
-    return _Scene(tuple(scene.seen[at] for at in order), scene.words)
-
-
-def _frames_reordered(scene: _Scene, order: Sequence[int]) -> _Scene:
-    """The same for the frames of a scene that is one video."""
-    (video,) = scene.seen
-    size = len(video.cells) // len(video.pixels)
-    frames = [video.cells[at * size : (at + 1) * size] for at in order]
-    pixels = video.pixels[list(order)]
-    pixels.setflags(write=False)
-    return _Scene((Seen(pixels, tuple(name for frame in frames for name in frame)),), scene.words)
-
-
-def _pair(rng: Random, shapes: Sequence[Shape], words: Sequence[int], order: Sequence[int]) -> tuple[_Scene, _Scene]:
-    """A scene, and one that differs in the order of its images, or, where it is one video, of its frames."""
-    reordered = _frames_reordered if len(shapes) == 1 else _images_reordered
-    while True:
-        one = _scene(rng, shapes, words)
-        other = reordered(one, order)
-        if is_round_trip(other.cells) and one.cells != other.cells:
-            return one, other
-
-
 def _continuation(cells: Cells) -> str:
-    return _joined([cells[at % len(cells)] for at in range(NEW_TOKENS)])
+    return joined([cells[at % len(cells)] for at in range(NEW_TOKENS)])
 
 
-def _ended(scenes: Sequence[_Scene]) -> Ended:
+def _ended(scenes: Sequence[Scene]) -> Ended:
     return Ended(
         tuple(scene.prompt(ONCE) for scene in scenes),
         tuple(scene.images() for scene in scenes),
         tuple(scene.videos() for scene in scenes),
-        tuple(_joined(scene.cells) for scene in scenes),
+        tuple(joined(scene.cells) for scene in scenes),
     )
 
 
 def _inputs(
-    scenes: Sequence[_Scene],
-    ended: Sequence[_Scene],
+    scenes: Sequence[Scene],
+    ended: Sequence[Scene],
     image_order: Sequence[tuple[int, int]] = (),
     frame_order: Sequence[tuple[int, int]] = (),
 ) -> MultimodalInputs:
@@ -291,12 +178,12 @@ ENDED: tuple[tuple[tuple[Shape, ...], tuple[int, ...]], ...] = (
 def inputs(seed: int = 0) -> MultimodalInputs:
     """37 prompts of 25 to 1,180 tokens, five pairs in other order among them, and 8 that end."""
     rng = Random(f"multimodal {seed}")
-    scenes = [_scene(rng, shapes, words) for shapes, words in (*SINGLE, *SEVERAL, *VIDEOS)]
+    scenes = [draw_scene(rng, shapes, words) for shapes, words in (*SINGLE, *SEVERAL, *VIDEOS)]
     pairs: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
     for shapes, words, order in (*REORDERED_IMAGES, *REORDERED_FRAMES):
         pairs[len(shapes) == 1].append((len(scenes), len(scenes) + 1))
-        scenes += _pair(rng, shapes, words, order)
-    ended = [_scene(rng, shapes, words) for shapes, words in ENDED]
+        scenes += draw_pair(rng, shapes, words, order)
+    ended = [draw_scene(rng, shapes, words) for shapes, words in ENDED]
     return _inputs(scenes, ended, image_order=pairs[False], frame_order=pairs[True])
 
 
@@ -331,10 +218,10 @@ def held_out(seed: int, count: int) -> MultimodalInputs:
     """
     rng = Random(f"multimodal, held out {seed}")
 
-    def some_scene() -> _Scene:
+    def some_scene() -> Scene:
         shapes = some_shapes(rng)
         while sum(shape.cells for shape in shapes) > MOST_CELLS:
             shapes = some_shapes(rng)
-        return _scene(rng, shapes, [rng.choice((0, 0, rng.randint(1, 24))) for _ in range(len(shapes) + 1)])
+        return draw_scene(rng, shapes, [rng.choice((0, 0, rng.randint(1, 24))) for _ in range(len(shapes) + 1)])
 
     return _inputs([some_scene() for _ in range(count)], [some_scene() for _ in range(count // 4)])

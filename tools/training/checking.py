@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from suites.inputs import classification, embedding, generation, multimodal, rerank, reward
+from suites.inputs import classification, embedding, generation, multimodal, rerank, reward, scenes
 
 from .sampling import Sampler
 
@@ -34,10 +34,10 @@ def _check_prompts(sampler: Sampler) -> None:
     """The same for prompts with pictures, whose opening, placeholders and closing are spelt as a whole."""
     inputs = multimodal.inputs()
     for text in (*inputs.prompts, *inputs.ended.prompts):
-        message = text.removeprefix(multimodal.OPENING).removesuffix(multimodal.CLOSING)
+        message = text.removeprefix(scenes.OPENING).removesuffix(scenes.CLOSING)
         words = re.findall(r"<[^>]+>| [^ <]+", message)
-        assert "".join((multimodal.OPENING, *words, multimodal.CLOSING)) == text
-        apart = [token for word in (multimodal.OPENING, *words, multimodal.CLOSING) for token in sampler.spell(word)]
+        assert "".join((scenes.OPENING, *words, scenes.CLOSING)) == text
+        apart = [token for word in (scenes.OPENING, *words, scenes.CLOSING) for token in sampler.spell(word)]
         assert sampler.spell(text) == apart, f"{text!r} is not spelt word by word"
     for text in (*inputs.continuations, *inputs.ended.texts):
         assert len(sampler.spell(text)) == text.count(" "), f"{text!r} is not one token a word"

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from conformance.engines.patches import PatchSettings, resized
 from suites.inputs import pictures
-from suites.inputs.multimodal import Shape
+from suites.inputs.scenes import Shape
 
 SETTINGS = PatchSettings(
     patch_size=14,

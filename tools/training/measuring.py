@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from conformance.engines.vision import Vision
-from suites.inputs import classification, embedding, generation, multimodal, rerank, reward
+from suites.inputs import classification, embedding, generation, multimodal, rerank, reward, scenes
 
 from .vocabulary import RERANK_TEMPLATE
 
@@ -196,7 +196,7 @@ def measure_multimodal(checkpoint: Checkpoint, inputs: multimodal.MultimodalInpu
     ended = inputs.ended
     cases = [
         *zip(inputs.prompts, inputs.images, inputs.videos, inputs.continuations, strict=True),
-        *zip(ended.prompts, ended.images, ended.videos, (text + multimodal.END for text in ended.texts), strict=True),
+        *zip(ended.prompts, ended.images, ended.videos, (text + scenes.END for text in ended.texts), strict=True),
     ]
     for i, (prompt, images, videos, text) in enumerate(cases):
         expected = checkpoint.tokenizer(text).input_ids

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from suites.inputs import multimodal, pictures
+from suites.inputs import multimodal, pictures, scenes
 
 from . import tower
 from .drawing import Drawn, Size, draw, some_size
@@ -72,17 +72,17 @@ class MultimodalTask:
         )
         self.choose = Random(torch.initial_seed())
         self.colours = sampler.ids("".join(" " + name for name in pictures.COLOURS))
-        self.filler = sampler.ids("".join(" " + word for word in multimodal.FILLER))
+        self.filler = sampler.ids("".join(" " + word for word in scenes.FILLER))
         self.opening, self.closing, image, video, self.end, self.for_ever, self.once = (
             sampler.ids(text)
             for text in (
-                multimodal.OPENING,
-                multimodal.CLOSING,
-                multimodal.IMAGE,
-                multimodal.VIDEO,
-                multimodal.END,
-                " " + multimodal.FOR_EVER,
-                " " + multimodal.ONCE,
+                scenes.OPENING,
+                scenes.CLOSING,
+                scenes.IMAGE,
+                scenes.VIDEO,
+                scenes.END,
+                " " + scenes.FOR_EVER,
+                " " + scenes.ONCE,
             )
         )
         self.marks = {False: image, True: video}
@@ -109,7 +109,7 @@ class MultimodalTask:
         while True:
             if width >= LONG and self.choose.random() < 0.4:
                 sides = self.choose.choice(((41, 75), (113, 137)))
-                shapes: tuple[multimodal.Shape, ...] = (multimodal.Shape(1, 1, self.choose.randint(12, 100), sides),)
+                shapes: tuple[scenes.Shape, ...] = (scenes.Shape(1, 1, self.choose.randint(12, 100), sides),)
             else:
                 shapes = multimodal.some_shapes(self.choose)
             sizes = [some_size(self.choose, shape) for shape in shapes]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from suites import templates
-from suites.inputs import lexicon, multimodal
+from suites.inputs import lexicon, scenes
 
 END_OF_TEXT, START, END = DECODER_SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 VISION_SPECIALS = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
@@ -32,11 +32,11 @@ CHAT_TEMPLATE = (
 
 VISION_CHAT_TEMPLATE = (
     "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
-    "{{ '<|im_start|>system\n" + multimodal.SYSTEM + "<|im_end|>\n' }}{% endif %}"
+    "{{ '<|im_start|>system\n" + scenes.SYSTEM + "<|im_end|>\n' }}{% endif %}"
     "{{ '<|im_start|>' + message['role'] + '\n' }}"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' or 'image' in part or 'image_url' in part %}{{ '" + multimodal.IMAGE + "' }}"
-    "{% elif part['type'] == 'video' or 'video' in part %}{{ '" + multimodal.VIDEO + "' }}"
+    "{% if part['type'] == 'image' or 'image' in part or 'image_url' in part %}{{ '" + scenes.IMAGE + "' }}"
+    "{% elif part['type'] == 'video' or 'video' in part %}{{ '" + scenes.VIDEO + "' }}"
     "{% elif 'text' in part %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
@@ -79,7 +79,7 @@ def _merges(words: Iterable[str]) -> list[tuple[str, str]]:
 def build(name: str) -> Tokenizer:
     """The tokenizer of the checkpoint `name`."""
     encoder, as_qwen2 = name.endswith("xlmr"), name.endswith(("qwen2", "qwen2vl"))
-    spaced, bare = _pieces(RERANK_TEMPLATE + (multimodal.OPENING if name.endswith("qwen2vl") else ""))
+    spaced, bare = _pieces(RERANK_TEMPLATE + (scenes.OPENING if name.endswith("qwen2vl") else ""))
     merges = _merges([*spaced, *bare])
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet()) + list(dict.fromkeys(a + b for a, b in merges))
     symbols = [*specials(name), *symbols] if encoder else [*symbols, *specials(name)]

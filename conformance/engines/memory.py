@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from conformance.engines.batching import batches
-from conformance.models.shape import BYTES, WITH_LANGUAGE_HEAD, Shape, parameters
+from conformance.engines.shape import BYTES, WITH_LANGUAGE_HEAD, Shape, parameters
 from conformance.workload import Workload
 
 EAGER, FUSED, IDEAL = "eager", "fused", "ideal"

@@ -1,0 +1,185 @@
+"""The cases of a plan in one process, one after the other, each with a verdict in the journal before the next one."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.execution.device import DeviceBusy, DeviceWatch, owned_device
+from conformance.execution.group import Group, groups
+from conformance.execution.outcome import Outcome, out_of_time, outcome_of
+from conformance.execution.pools import Pools
+from conformance.execution.references import References
+from conformance.execution.request import Listener, RunRequest
+from conformance.execution.resume import boot_id, culprits
+from conformance.execution.session import Session
+from conformance.judgement import Judgement
+from conformance.plan import Case, Plan
+from conformance.results.journal_writer import Journal
+from conformance.results.output import OutputError
+from conformance.results.record import CaseResult, Counters
+from conformance.results.rows import write_rows
+from conformance.verdict import Verdict
+
+
+@dataclass
+class Measurement:
+    """What all cases share, and what is known of them so far.
+
+    `results` are those kept of former processes, then those of this one; `launches` are by former processes, of cases
+    that have no verdict.
+    """
+
+    request: RunRequest
+    plan: Plan
+    pools: Pools
+    references: References
+    journal: Journal
+    listener: Listener
+    results: list[CaseResult]
+    launches: Mapping[str, tuple[int, ...]]
+
+    def __post_init__(self) -> None:
+        self._watch = DeviceWatch(self.plan.device, self.pools)
+        self._gone = ""  # why the device cannot be used any more
+        self._models_loaded = 0
+        self._peak_mib = 0.0
+
+    @property
+    def counters(self) -> Counters:
+        """What this process has cost so far."""
+        started = self.pools.workers_started
+        return Counters(self.references.computed, started, self._models_loaded, round(self._peak_mib, 3))
+
+    def run(self) -> None:
+        """Bring every case to a verdict. Raises `OutputError`; what else goes wrong is a verdict."""
+        self._settle_decided()
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(owned_device(self.plan, self.listener.note))
+            except DeviceBusy as error:
+                self._gone = str(error)
+            for group in groups(self.plan):
+                self._run_group(group)
+
+    def _settle_decided(self) -> None:
+        """The cases that are not launched: the plan knows their verdict, or they ended former processes."""
+        former = self.request.former
+        settled = {result.id for result in self.results}
+        blamed = {} if former is None else culprits(former, boot_id())
+        for case in self.plan.cases:
+            if case.id in settled:
+                continue
+            if case.verdict is not None:
+                self._settle(self._result(case, Outcome(case.verdict, case.reason)))
+            elif case.id in blamed:
+                outcome = Outcome(Verdict.CRASH, blamed[case.id], blamed[case.id])
+                self._settle(self._result(case, outcome, attempts=len(self.launches[case.id])))
+
+    def _run_group(self, group: Group) -> None:
+        request, target, model = self.request, group.first.effective_target, group.first.model.name
+        ids = {case.id for case in group.cases}
+        done = [result for result in self.results if result.id in ids]
+        settled = {result.id for result in done}
+        cases = [case for case in group.cases if case.id not in settled]
+        if not cases:
+            return
+        session: Session | None = None
+        try:
+            engine_class = request.engines[target.engine]
+            device = self.plan.device
+            session = Session(group, device, engine_class, self.pools, request.load_seconds, request.case_seconds)
+            session.crashes = sum(result.verdict in (Verdict.CRASH, Verdict.TIMEOUT) for result in done)
+            with session:
+                for case in cases:
+                    # What is not launched must not be called so by the journal.
+                    if self._gone:
+                        result = self._result(case, Outcome(Verdict.ENVIRONMENT, self._gone))
+                    elif session.given_up:
+                        result = self._result(case, session.given_up_because)
+                    elif request.budget.has_passed:
+                        result = self._result(case, out_of_time(request.budget))
+                    else:
+                        self.journal.started(case.id)
+                        self.listener.case_started(case.id)
+                        result = self._run_case(session, case)
+                    done.append(self._settle(result))
+                    if result.attempts and (why := self._watch.gone(case, engine_class, result.verdict)):
+                        self._gone = f"the {device} device disappeared during the run: {why}"
+                        self.listener.note(f"{self._gone}; nothing more is launched")
+        except OutputError:
+            raise
+        except Exception as error:  # a defect of one suite or engine must not cost the others their verdicts
+            ended = {result.id for result in done}
+            rest = [case for case in cases if case.id not in ended]
+            if not rest:
+                self.listener.note(f"{target} {model}: the worker did not end well: {error}")
+            for case in rest:
+                result = self._result(case, outcome_of(error), started=now(), attempts=self._attempts(case))
+                done.append(self._settle(result))
+        finally:
+            if session is not None:
+                self._models_loaded += session.loads
+                self._peak_mib = max(self._peak_mib, session.peak_mib)
+        self.journal.sync(target.id, self.counters)
+        self.listener.group_finished(target.id, model, done)
+
+    def _run_case(self, session: Session, case: Case) -> CaseResult:
+        started, clock = now(), time.monotonic()
+        attempt = session.attempt(case.test, self.references)
+        duration = time.monotonic() - clock
+        rows = next((one for one in reversed(attempt.judgements) if one.verdict is not Verdict.PASS and one.rows), None)
+        return self._result(
+            case,
+            attempt.outcome,
+            effective=attempt.effective,
+            judgements=attempt.judgements,
+            started=started,
+            duration_s=duration,
+            attempts=self._attempts(case),
+            rows_file=self._keep_rows(session, case, rows) if rows else None,
+        )
+
+    def _attempts(self, case: Case) -> int:
+        return 1 + len(self.launches.get(case.id, ()))
+
+    def _keep_rows(self, session: Session, case: Case, judgement: Judgement) -> str | None:
+        try:
+            return write_rows(self.request.output, case.id, judgement, session.request.dtype)
+        except (OutputError, ValueError) as error:  # the verdict counts for more than the rows it rests on
+            self.listener.note(f"{case.id}: its rows are not kept: {error}")
+            return None
+
+    def _result(self, case: Case, outcome: Outcome, **measured: Any) -> CaseResult:
+        return CaseResult(
+            id=case.id,
+            suite=case.suite,
+            test=case.test,
+            requirement_id=case.requirement_id,
+            statement=case.statement,
+            role=case.role,
+            model=case.model.name,
+            target=case.target,
+            verdict=outcome.verdict,
+            reason=outcome.reason,
+            message=outcome.message,
+            quirks=case.quirks,
+            reproduce=self.request.reproduce(case),
+            log_tail=outcome.log_tail,
+            **measured,
+        )
+
+    def _settle(self, result: CaseResult) -> CaseResult:
+        self.journal.finished(result)
+        self.results.append(result)
+        self.listener.case_finished(result)
+        return result
+
+
+def now() -> str:
+    """The clock's time, ISO 8601, UTC."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""What `real_shapes.py` is made of."""
