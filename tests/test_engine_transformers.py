@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,12 @@ def _runner(name: str, **changes: Any) -> Any:
     from conformance.engines.transformers import TransformersRunner
 
     return TransformersRunner(_request(name, **changes))
+
+
+def _runner_as(role: str, **changes: Any) -> Any:
+    from conformance.engines.transformers import TransformersRunner
+
+    return TransformersRunner(replace(_request("reward-qwen3", **changes), role=role))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +103,17 @@ def test_a_stop_token_ends_the_text_and_is_not_in_it() -> None:
     assert found.finish_reasons == ("stop",)
     assert found.texts[0] == stops[0].text
     assert len(found.token_ids[0]) == stops[0].tokens + 1
+
+
+def test_a_role_of_another_package_is_loaded_by_the_class_that_the_model_names(tmp_path: Path) -> None:
+    with _runner_as("similarity") as runner:
+        assert type(runner.model).__name__ == "Qwen3ForSequenceClassification"
+    folder = tmp_path / "made-up"
+    shutil.copytree(embedded()["reward-qwen3"][0].folder, folder, ignore=shutil.ignore_patterns("references"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["os"]}))
+    with pytest.raises(ValueError, match="names no model class of transformers as its architecture: 'os'"):
+        _runner_as("similarity", folder=folder).__enter__()
 
 
 def test_calls_of_one_kernel_are_not_supported_yet() -> None:

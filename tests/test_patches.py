@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,25 @@ def _processor() -> Any:
         return Processor(min_pixels=SETTINGS.min_pixels, max_pixels=SETTINGS.max_pixels)
     except TypeError:
         return Processor(size={"shortest_edge": SETTINGS.min_pixels, "longest_edge": SETTINGS.max_pixels})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable_torchvision() -> Iterator[None]:
+    """A torchvision of another build than torch's does not import for want of two operators, which nobody calls."""
+    if importlib.util.find_spec("torchvision") is None or not _lacks_operators():
+        yield
+        return
+    import torch
+
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    yield
+
+
+def _lacks_operators() -> bool:
+    tried = subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False)
+    return "torchvision::nms does not exist" in tried.stderr
 
 
 def _reads_videos() -> bool:

@@ -24,6 +24,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from conformance import checkpoint
 from conformance.engines import device as devices
 from conformance.engines.batching import batches, pad
 from conformance.engines.kernels import KernelCounter
@@ -51,9 +52,22 @@ _AUTO_CLASS = {
 }
 
 
-def auto_class(role: str) -> Any:
-    """The transformers class that loads a model for `role`, or for the task before the role's dot."""
-    return _AUTO_CLASS.get(role) or _AUTO_CLASS[role.split(".")[0]]
+def auto_class(role: str, folder: Path | None = None) -> Any:
+    """The transformers class that loads a model for `role`, or for the task before the role's dot.
+
+    A role from another package is not known here; its models are loaded by the class that config.json in `folder`
+    names. ValueError where that is none of transformers'.
+    """
+    found = _AUTO_CLASS.get(role) or _AUTO_CLASS.get(role.split(".")[0])
+    if found is None:
+        names = checkpoint.config(folder).get("architectures") or [""] if folder else [""]
+        found = getattr(transformers, str(names[0]), None)
+        if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+            raise ValueError(
+                f"role {role!r} is none of {', '.join(_AUTO_CLASS)}, and {folder}/config.json names no model class of "
+                f"transformers as its architecture: {names[0]!r}"
+            )
+    return found
 
 
 class LoadedModel(Runner):
@@ -100,7 +114,7 @@ class LoadedModel(Runner):
 
     def _load(self) -> Any:
         request = self.request
-        kind = auto_class(request.role)
+        kind = auto_class(request.role, Path(request.folder))
         attention: str | dict[str, str] = request.attention
         if request.vision_attention not in ("", request.attention):
             attention = {"text_config": request.attention, "vision_config": request.vision_attention}
