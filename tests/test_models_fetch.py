@@ -180,6 +180,11 @@ def test_a_file_of_the_cache_that_is_not_what_the_hub_sent_is_refused(site: Site
     assert str(snapshot / file) in done.stderr or file in done.stderr
 
 
+def test_what_is_not_here_is_not_called_altered(site: Site) -> None:
+    done = site.models("verify", NAME)
+    assert (done.returncode, "it was not fetched yet" in done.stdout) == (6, True), done.stdout
+
+
 def test_verify_names_what_was_altered_added_and_taken_away(site: Site) -> None:
     snapshot = hub_site.fill_cache(site)
     assert site.models("fetch", NAME).returncode == 0

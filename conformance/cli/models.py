@@ -125,7 +125,7 @@ def _require_same(model: Model, before: Entry | None, now: Entry) -> None:
 
 def _verify(options: argparse.Namespace, catalogue: Catalogue) -> int:
     from conformance.models.lock import read_lock
-    from conformance.models.places import locate
+    from conformance.models.places import MISSING, locate
     from conformance.models.verify import faults
 
     lock = read_lock()
@@ -136,11 +136,14 @@ def _verify(options: argparse.Namespace, catalogue: Catalogue) -> int:
         return OK
     code = OK
     for model in models:
-        found = faults(model, locate(model, lock))
+        place = locate(model, lock)
+        found = faults(model, place)
         for fault in found:
             print(printable(fault))
-        if found:
+        if found and place.where != MISSING:
             code = FAILURES
+        elif found:
+            code = code or INCOMPLETE  # what is altered weighs more than what is not here
         else:
             entry = lock[model.name]
             print(printable(f"{model.name}: {len(entry.files)} files are what was fetched"))
