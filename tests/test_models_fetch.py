@@ -12,6 +12,7 @@ import pytest
 from hub_site import COMMIT, HUB, NAME, Hub, Site
 
 from conformance.catalogue import Model
+from conformance.cli import say
 from conformance.models import pins, places
 from conformance.names import UsageError
 
@@ -107,6 +108,11 @@ def test_an_interrupted_fetch_leaves_no_record_and_is_gone_on_with(site: Site, h
     assert done.returncode == 0, done.stderr
     assert site.lock[NAME]["files"]["model.safetensors"]["size"] == len(whole)
     assert {name for name, _ in hub.asked} == {"model.safetensors"}, "what had come whole was fetched again"
+
+
+def test_what_a_network_answers_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("the hub cannot be reached (502 \x1b]0;owned\x07\x1b[2J)")
+    assert capsys.readouterr().err == "conformance: the hub cannot be reached (502 ]0;owned[2J)\n"
 
 
 def test_without_a_network_the_cache_serves(site: Site) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from conformance.names import printable
 from conformance.results.silence import fall_silent
 
 OK, FAILURES, INTERRUPTED, INTERNAL_ERROR, USAGE, NOTHING_EXECUTED, INCOMPLETE = range(7)
@@ -11,8 +12,11 @@ OK, FAILURES, INTERRUPTED, INTERNAL_ERROR, USAGE, NOTHING_EXECUTED, INCOMPLETE =
 
 
 def say(text: str) -> None:
-    """Say one line on standard error; where that cannot be written, the exit code still tells."""
+    """Say one line on standard error, without what could steer a terminal: errors of a network bring text of others.
+
+    Where it cannot be written, the exit code still tells.
+    """
     try:
-        print(f"conformance: {text}", file=sys.stderr)
+        print(f"conformance: {printable(text)}", file=sys.stderr)
     except OSError:
         fall_silent(sys.stderr)
