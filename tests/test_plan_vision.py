@@ -11,6 +11,7 @@ import pytest
 import world
 
 from conformance.catalogue import Catalogue, Model
+from conformance.execution.coverage import not_covered
 from conformance.names import UsageError
 from conformance.profile_checks import installed_faults
 from conformance.verdict import Verdict
@@ -102,6 +103,17 @@ def test_a_quirk_is_held_against_the_towers_backend_whether_or_not_the_target_na
         "transformers/quick/bfloat16/vision=plain": {"max_tokens": 8},
         "transformers/quick/bfloat16": {},
     }
+
+
+def test_a_tower_that_is_the_yardsticks_own_is_said_not_to_be_covered() -> None:
+    def said(device: str, **selection: Any) -> list[str]:
+        profile = world.profile(world.TOP_LINES.replace('device = "toy"', f'device = "{device}"'))
+        plan = world.plan(profile, catalogue=SEEING, dtypes=("bfloat16",), attentions=("quick",), **selection)
+        return [each for each in not_covered(plan, profile) if "the vision tower is the yardstick's own" in each]
+
+    (sentence,) = said("cpu", visions=("plain",))
+    assert sentence.startswith("transformers/quick/bfloat16/vision=plain: ")
+    assert said("cpu") == [] and said("toy", visions=("plain",)) == []
 
 
 def test_a_quirk_moves_the_tower_to_another_backend() -> None:

@@ -14,6 +14,20 @@ def not_covered(plan: Plan, profile: Profile) -> list[str]:
         sentences.append(
             f"{', '.join(eager)}: on a CPU this is the yardstick itself, so a ratio near 1 is no evidence there."
         )
+    towers = sorted(
+        {
+            f"{case.effective_target}"
+            for case in plan.cases
+            if case.vision is not None
+            and case.precision != "eager"
+            and case.vision.precision[case.effective_target.dtype] == "eager"
+        }
+    )
+    if plan.device == "cpu" and towers:
+        sentences.append(
+            f"{', '.join(towers)}: on a CPU the vision tower is the yardstick's own, so a ratio of its features near 1 "
+            "is no evidence there."
+        )
     if any(case.model.tier == "embedded" for case in plan.cases):
         sentences.append(
             "The embedded models are tiny: shapes of full-size models, long contexts, large batches were not reached."
