@@ -21,14 +21,12 @@ from conformance.catalogue import Catalogue, Model
 from conformance.inventory import Suite
 from conformance.models.fit import Fit, fit
 from conformance.names import UsageError
-from conformance.profile import Claim, EngineClaims, Profile
+from conformance.obstacles import missing_device, missing_engine, not_supported, unusable_model
+from conformance.profile import Claim, Profile
 from conformance.quirks import Quirk, combine
 from conformance.selection import Selection, resolve
 from conformance.target import Target
 from conformance.verdict import Verdict
-
-CERTIFICATION = "certification"
-"""The named run that takes no model whose commit is not known."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def make_plan(
         claims_not_installed=tuple(
             claim.name
             for engine in profile.engines.values()
-            if _missing_engine(engine, facts)
+            if missing_engine(engine, facts)
             for claim in engine.attention.values()
         ),
         suites_without_model=tuple(
@@ -203,8 +201,8 @@ def _decide(
             budget_minutes=_budget(profile, selection),
         ),
     )
-    missing = _missing_engine(engine, facts) or _missing_device(profile.device, facts)
-    lacking = _not_supported(candidate, claim, vision, holds, profile)
+    missing = missing_engine(engine, facts) or missing_device(profile.device, facts)
+    lacking = not_supported(candidate, claim, vision, holds, profile)
     if missing:
         return replace(case, verdict=Verdict.ENVIRONMENT, reason=missing)
     if change.skip is not None:
@@ -213,7 +211,7 @@ def _decide(
         return replace(case, verdict=Verdict.SKIPPED, reason=reason)
     if lacking:
         return replace(case, verdict=Verdict.NOT_SUPPORTED, reason=lacking)
-    obstacle = _obstacle(case, selection)
+    obstacle = unusable_model(case.model, case.fit, selection)
     return replace(case, verdict=Verdict.ENVIRONMENT, reason=obstacle) if obstacle else case
 
 
@@ -221,71 +219,6 @@ def _budget(profile: Profile, selection: Selection) -> float | None:
     if selection.budget_minutes is not None:
         return selection.budget_minutes
     return profile.runs[selection.run].budget_minutes if selection.run else None
-
-
-def _obstacle(case: Case, selection: Selection) -> str:
-    """Why the model cannot be used on this machine or in this run, or an empty text."""
-    model = case.model
-    if model.absent:
-        return model.absent
-    if selection.run == CERTIFICATION and model.tier == "local":
-        return f"the model {model.name} is a folder of yours, at no commit, so nobody else could certify the same"
-    if selection.run == CERTIFICATION and model.tier == "full" and not model.revision:
-        return (
-            f"the model {model.name} is not pinned to a commit, so nobody else could certify the same; `python -m "
-            f"conformance models fetch {model.name}` records the commit, and --write-pins writes it into the catalogue"
-        )
-    if selection.run == CERTIFICATION and model.tier == "full" and not model.digest:
-        return (
-            f"the model {model.name} is pinned, but nothing was recorded when it came here, so nobody knows that it is "
-            f"that commit's; `python -m conformance models fetch {model.name}` hashes and records what is there"
-        )
-    return case.fit.refusal if case.fit is not None else ""
-
-
-def _not_supported(
-    candidate: Candidate, claim: Claim, vision: Claim | None, holds: Mapping[str, bool | None], profile: Profile
-) -> str:
-    """Why the claims for text and vision tower do not reach this case, or an empty text."""
-    parameters, model = candidate.parameters, candidate.model
-
-    def source(each: Claim) -> str:
-        return f"{profile.path.parent.name}/{profile.path.name} claims {each.name}"
-
-    for each in (claim, vision):
-        if each is not None and holds[each.name] is False:
-            return f"{source(each)} only where {json.dumps(each.when)}, which does not hold here"
-    if not candidate.suite.causal and not claim.encoder:
-        return f"{source(claim)} with encoder = false, and {candidate.suite.role} is a bidirectional encoder"
-    if vision is not None and not vision.vision:
-        return f"{source(vision)} with vision = false, and {model.name} has a vision tower"
-    size = parameters.get("head_size") or (model.head_size if claim.head_sizes else None)
-    if claim.head_sizes is not None and size is not None and size not in claim.head_sizes:
-        return f"{source(claim)} for head sizes {list(claim.head_sizes)}, and {model.name} has {size}"
-    size = model.vision_head_size if vision is not None and vision.head_sizes else None
-    if vision is not None and vision.head_sizes is not None and size is not None and size not in vision.head_sizes:
-        return f"{source(vision)} for head sizes {list(vision.head_sizes)}, and {model.name}'s vision tower has {size}"
-    if "batch" in parameters and parameters["batch"] not in claim.batch:
-        return f"{source(claim)} for batch = {list(claim.batch)}, and the test needs {parameters['batch']!r}"
-    if parameters.get("deterministic") is True and not claim.deterministic:
-        return f"{source(claim)} without deterministic = true, and the test asks for bit-equal repeats"
-    return ""
-
-
-def _missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
-    if "engines" in facts and engine.name not in facts["engines"]:
-        return f"no installed package offers an adapter (entry point conformance.engines) for {engine.name!r}"
-    versions = facts.get("versions", {})
-    if engine.installed_by in versions and versions[engine.installed_by] is None:
-        return f"engine {engine.name!r} is not installed; install the distribution {engine.installed_by!r}"
-    return ""
-
-
-def _missing_device(device: str, facts: Mapping[str, Any]) -> str:
-    about = facts.get("device", {})
-    if about.get("type", device) == device and about.get("available") is False:
-        return about.get("reason") or f"no {device} device is available on this machine"
-    return ""
 
 
 def _hash(suites: Iterable[Suite], profile: Profile, catalogue: Catalogue, selection: Selection) -> str:

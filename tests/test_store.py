@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from dataclasses import replace
@@ -135,6 +136,20 @@ def test_a_manifest_names_what_was_computed_for_whom(tmp_path: Path) -> None:
     parts(tmp_path).save("reference", {"hues": HUES})
     manifest = json.loads((tmp_path / "set" / "manifest.json").read_text())
     assert manifest["identity"] == IDENTITY.to_json() and list(manifest["parts"]) == ["reference"]
+
+
+def test_another_sibling_of_the_suite_is_another_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sibling_suites").mkdir()
+    for name, text in (("__init__", ""), ("hues", "from sibling_suites import asking"), ("asking", "TOP = 20")):
+        (tmp_path / "sibling_suites" / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("sibling_suites.hues")
+    found = []
+    for text in ("TOP = 20", "TOP = 40", "TOP = 20"):
+        (tmp_path / "sibling_suites" / "asking.py").write_text(text)
+        store._code_digest.cache_clear()
+        found.append(store._code_digest("sibling_suites.hues"))
+    assert found[0] == found[2] != found[1]
 
 
 def test_the_cache_lies_where_the_environment_says_and_apart_for_each_identity(

@@ -186,12 +186,15 @@ def _write(path: Path, content: bytes) -> None:
 
 @functools.cache
 def _code_digest(suite_module: str) -> str:
+    """Of the engines, of the reference, and of the suite's module with its siblings, which it may ask questions by."""
     from conformance import engines, reference
 
+    module = sys.modules[suite_module]
+    own = Path(inspect.getfile(module))
     computing = [Path(str(package.__file__)).parent for package in (engines, reference)]
-    sources = sorted(file for folder in computing for file in folder.glob("*.py"))
-    texts = [file.read_text("utf-8") for file in sources] + [inspect.getsource(sys.modules[suite_module])]
-    return _sha256("\0".join(texts))
+    computing += [own.parent] if module.__package__ else []
+    sources = {file for folder in computing for file in folder.glob("*.py")} | {own}
+    return _sha256("\0".join(file.read_text("utf-8") for file in sorted(sources)))
 
 
 def _sha256(text: str) -> str:

@@ -1,0 +1,82 @@
+"""Why a planned case is not run: engine or device are missing, the claim does not reach it, the model is of no use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.candidates import Candidate
+from conformance.catalogue import Model
+from conformance.models.fit import Fit
+from conformance.profile import Claim, EngineClaims, Profile
+from conformance.selection import Selection
+
+CERTIFICATION = "certification"
+"""The named run that takes no model whose commit is not known."""
+
+
+def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
+    """Why the engine cannot be used on the machine of these facts, or an empty text."""
+    if "engines" in facts and engine.name not in facts["engines"]:
+        return f"no installed package offers an adapter (entry point conformance.engines) for {engine.name!r}"
+    versions = facts.get("versions", {})
+    if engine.installed_by in versions and versions[engine.installed_by] is None:
+        return f"engine {engine.name!r} is not installed; install the distribution {engine.installed_by!r}"
+    return ""
+
+
+def missing_device(device: str, facts: Mapping[str, Any]) -> str:
+    """Why a device of that type cannot be used on the machine of these facts, or an empty text."""
+    about = facts.get("device", {})
+    if about.get("type", device) == device and about.get("available") is False:
+        return about.get("reason") or f"no {device} device is available on this machine"
+    return ""
+
+
+def not_supported(
+    candidate: Candidate, claim: Claim, vision: Claim | None, holds: Mapping[str, bool | None], profile: Profile
+) -> str:
+    """Why the claims for text and vision tower do not reach this case, or an empty text."""
+    parameters, model = candidate.parameters, candidate.model
+
+    def source(each: Claim) -> str:
+        return f"{profile.path.parent.name}/{profile.path.name} claims {each.name}"
+
+    for each in (claim, vision):
+        if each is not None and holds[each.name] is False:
+            return f"{source(each)} only where {json.dumps(each.when)}, which does not hold here"
+    if not candidate.suite.causal and not claim.encoder:
+        return f"{source(claim)} with encoder = false, and {candidate.suite.role} is a bidirectional encoder"
+    if vision is not None and not vision.vision:
+        return f"{source(vision)} with vision = false, and {model.name} has a vision tower"
+    size = parameters.get("head_size") or (model.head_size if claim.head_sizes else None)
+    if claim.head_sizes is not None and size is not None and size not in claim.head_sizes:
+        return f"{source(claim)} for head sizes {list(claim.head_sizes)}, and {model.name} has {size}"
+    size = model.vision_head_size if vision is not None and vision.head_sizes else None
+    if vision is not None and vision.head_sizes is not None and size is not None and size not in vision.head_sizes:
+        return f"{source(vision)} for head sizes {list(vision.head_sizes)}, and {model.name}'s vision tower has {size}"
+    if "batch" in parameters and parameters["batch"] not in claim.batch:
+        return f"{source(claim)} for batch = {list(claim.batch)}, and the test needs {parameters['batch']!r}"
+    if parameters.get("deterministic") is True and not claim.deterministic:
+        return f"{source(claim)} without deterministic = true, and the test asks for bit-equal repeats"
+    return ""
+
+
+def unusable_model(model: Model, fit: Fit | None, selection: Selection) -> str:
+    """Why the model cannot be used on this machine or in this run, or an empty text."""
+    if model.absent:
+        return model.absent
+    if selection.run == CERTIFICATION and model.tier == "local":
+        return f"the model {model.name} is a folder of yours, at no commit, so nobody else could certify the same"
+    if selection.run == CERTIFICATION and model.tier == "full" and not model.revision:
+        return (
+            f"the model {model.name} is not pinned to a commit, so nobody else could certify the same; `python -m "
+            f"conformance models fetch {model.name}` records the commit, and --write-pins writes it into the catalogue"
+        )
+    if selection.run == CERTIFICATION and model.tier == "full" and not model.digest:
+        return (
+            f"the model {model.name} is pinned, but nothing was recorded when it came here, so nobody knows that it is "
+            f"that commit's; `python -m conformance models fetch {model.name}` hashes and records what is there"
+        )
+    return fit.refusal if fit is not None else ""
