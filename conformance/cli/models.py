@@ -91,7 +91,7 @@ def _fetch(options: argparse.Namespace, catalogue: Catalogue) -> int:
 
     def say_once(text: str) -> None:
         if not said:
-            say(printable(text))
+            say(text)
             said.append(text)
 
     for model in models:
@@ -108,7 +108,7 @@ def _fetch(options: argparse.Namespace, catalogue: Catalogue) -> int:
             continue
         except fetch.FetchError as error:
             for line in str(error).splitlines():
-                say(printable(line))
+                say(line)
             code = INCOMPLETE
             continue
         record({model.name: entry})
@@ -118,19 +118,17 @@ def _fetch(options: argparse.Namespace, catalogue: Catalogue) -> int:
         at = f"commit {entry.revision}" if entry.revision else "of an unknown commit, so not pinned"
         print(printable(f"{model.name}: {len(entry.files)} files, {in_words(size)}, {at}: {place.folder}"))
         if fault := fetch.wrong_sizes(model, place.folder):
-            say(printable(fault))
+            say(fault)
     for (why, remedy), names in unreachable.items():
-        say(printable(f"{why} {', '.join(names)}; {remedy}"))
+        say(f"{why} {', '.join(names)}; {remedy}")
     if options.write_pins is not None:
         known = {name: entry.revision for name, entry in fetched.items() if entry.revision}
         unknown_commit = sorted(fetched.keys() - known)
         if unknown_commit:
             code = INCOMPLETE
             say(
-                printable(
-                    f"{options.write_pins}: nothing was written for {', '.join(unknown_commit)}: nobody knows of which "
-                    "commit the files are; fetch from the hub, or give its cache or a folder that its command line made"
-                )
+                f"{options.write_pins}: nothing was written for {', '.join(unknown_commit)}: nobody knows of which "
+                "commit the files are; fetch from the hub, or give its cache or a folder that its command line made"
             )
         for name in pins.write_pins(options.write_pins, known):
             print(printable(f"{options.write_pins}: {name} is pinned to {known[name]}"))
@@ -202,7 +200,7 @@ def _export(options: argparse.Namespace, catalogue: Catalogue) -> int:
     found = [fault for model in models for fault in faults(model, places[model.name])]
     if found:
         for fault in found:
-            say(printable(fault))
+            say(fault)
         say("nothing was exported")
         return INCOMPLETE
     try:
