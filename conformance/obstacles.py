@@ -21,6 +21,11 @@ def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
     if "engines" in facts and engine.name not in facts["engines"]:
         return f"no installed package offers an adapter (entry point conformance.engines) for {engine.name!r}"
     versions = facts.get("versions", {})
+    if any(version is None for version in versions.values()):
+        from conformance.extras import NAME, not_installed
+
+        if lacking := not_installed(engine.name, versions):
+            return f"engine {engine.name!r}: not installed: {', '.join(lacking)}; pip install '{NAME}[{engine.name}]'"
     if engine.installed_by in versions and versions[engine.installed_by] is None:
         return f"engine {engine.name!r} is not installed; install the distribution {engine.installed_by!r}"
     return ""

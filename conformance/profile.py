@@ -74,13 +74,15 @@ class Driver:
     """Where the device's driver shows without torch; `doctor` alone looks at it.
 
     `nodes` are patterns of files, each of which must exist and may be opened; `masks` are environment variables that
-    choose among devices; `builds` are attributes of torch.version, one of which a build for the device has; `missing`
-    says what to do without a driver; `shows` is a command that shows what the driver sees.
+    choose among devices; `builds` are attributes of torch.version, one of which a build for the device has; `torch`
+    says where such a build or extension comes from; `missing` what to do without a driver; `shows` is a command that
+    shows what the driver sees.
     """
 
     nodes: tuple[str, ...] = ()
     masks: tuple[str, ...] = ()
     builds: tuple[str, ...] = ()
+    torch: str = ""
     missing: str = ""
     shows: str = ""
 

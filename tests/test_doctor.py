@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import hub_site
 import pytest
 import stand_in_torch
 import world
 import zenith_site
 
 from conformance.doctor.examination import Examination, examine
-from conformance.doctor.finding import Finding, Status
+from conformance.doctor.finding import Finding, Status, ok, problem, warning
+from conformance.doctor.report import Lines
 from conformance.estimate import Estimate
 
 
@@ -187,6 +190,40 @@ def test_an_engine_that_is_not_installed_makes_the_run_incomplete(site: Path, tm
     done = zenith_site.conformance(site, "doctor", "--profile", profile, "--suite", "colours", "--json")
     found = problems(json.loads(done.stdout))
     assert done.returncode == 6 and "10 of 10 cases cannot run" in found[0][1] and "zenith-engine" in found[0][1]
+
+
+def test_models_that_are_yet_to_be_fetched_are_one_finding_with_one_command(tmp_path: Path) -> None:
+    vendor = hub_site.install(tmp_path)
+    _, _, big = hub_site.MODELS.partition("[models.big-colours]")
+    vendor.catalogue.write_text(hub_site.MODELS + "\n[models.huge-colours]" + big.replace("big", "huge"))
+    arguments = ("doctor", "--backend", "zenith", "--tier", "full", "--suite", "colours", "--attention", "plain")
+    done = zenith_site.conformance(
+        vendor.package, *arguments, "--json", "--output", tmp_path / "o", **vendor.environment()
+    )
+    found = json.loads(done.stdout)["findings"]
+    (missing,) = [each for each in found if each["check"] == "models" and each["status"] == "problem"]
+    assert done.returncode == 6
+    assert "10 of 15 cases cannot run: 2 models are not here: big-colours, huge-colours" in missing["found"]
+    assert missing["advice"].startswith("python -m conformance models fetch big-colours huge-colours; ")
+
+
+def test_the_time_is_held_against_the_budget_that_the_run_would_be_given(site: Path, tmp_path: Path) -> None:
+    profile = tmp_path / "profile.toml"
+    profile.write_text(zenith_site.profile(device="zenith", add="\n[estimates.embedded]\ncolours = 8\n"))
+    arguments = ("doctor", "--profile", profile, "--suite", "colours", "--output", tmp_path / "out", "--budget")
+    done = zenith_site.conformance(site, *arguments, "0.01")
+    assert done.returncode == 0 and "warning  time: the estimate of" in done.stdout, done.stdout
+    assert "ok       time: the run" in zenith_site.conformance(site, *arguments, "60").stdout
+    assert zenith_site.conformance(site, *arguments, "none").returncode == 4
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "1 ok, 1 warning, 1 problem in"), (3, "3 ok, 3 warnings, 3 problems in")]
+)
+def test_findings_are_counted_in_english(count: int, words: str) -> None:
+    stream = io.StringIO()
+    Lines(stream).finished([ok("a", "b"), warning("a", "b", "c"), problem("a", "b", "c")] * count, 1.0)
+    assert stream.getvalue().startswith(words)
 
 
 @pytest.mark.parametrize(

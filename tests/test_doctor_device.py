@@ -141,6 +141,32 @@ def test_a_profile_that_says_nothing_of_its_driver_still_gets_advice(tmp_path: P
     assert found.status is Status.PROBLEM and found.advice
 
 
+UNKNOWN = {**GONE, "missing": "torch 2.13.0 knows no device 'acme'", "known": False, "build": {"acme": None}}
+
+
+def test_a_device_that_torch_does_not_know_needs_an_extension_and_not_another_version(tmp_path: Path) -> None:
+    (found,) = check("acme", UNKNOWN, Driver(), System({}, tmp_path))
+    assert "torch extension, that the vendor offers for acme" in found.advice and "[driver]" in found.advice
+    assert "versions differ" not in found.advice
+
+
+def test_a_device_that_torch_does_not_know_is_answered_with_the_profiles_own_text(tmp_path: Path) -> None:
+    driver = Driver(builds=("acme",), torch="pip install torch-acme", nodes=("/dev/acme0",), missing="load acme.ko")
+    found, cause = check("acme", UNKNOWN, driver, System({}, tmp_path))
+    assert (found.advice, cause.advice) == ("pip install torch-acme", "load acme.ko")
+    (_, build) = check("acme", {**UNKNOWN, "known": True}, Driver(builds=("acme",)), System({}, tmp_path))
+    assert "that the vendor offers for acme" in build.advice and "PyTorch" not in build.advice
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "acme"])
+def test_without_torch_the_advice_is_to_install_it(kind: str, tmp_path: Path) -> None:
+    driver = PROFILES[kind].driver if kind in PROFILES else Driver()
+    answer = NoAnswer("the process server cannot start: ModuleNotFoundError: No module named 'torch'")
+    found = next(iter(check(kind, answer, driver, System({}, tmp_path))))
+    assert found.advice.startswith("install torch") and "broken" not in found.advice
+    assert ("PyTorch's start page" in found.advice) == (kind == "cuda")
+
+
 def test_the_cpu_is_always_there(tmp_path: Path) -> None:
     answer = {"torch": "2.13.0", "build": {}, "isa": "AVX2", "warnings": [], "missing": None, "threads": 8}
     (found,) = check("cpu", answer, Driver(), System({}, tmp_path))

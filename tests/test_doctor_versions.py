@@ -11,6 +11,7 @@ import zenith_site
 from conformance.doctor import versions
 from conformance.doctor.finding import Finding, Status
 from conformance.doctor.versions import Installed
+from conformance.extras import own_requirements
 
 OWN = {"": ("numpy", "packaging>=20"), "transformers": ("torch>=2.6", "transformers>=4.56")}
 FINE = (
@@ -88,7 +89,7 @@ def test_the_search_path_is_read_as_python_reads_it(tmp_path: Path, monkeypatch:
 def test_this_packages_requirements_come_from_the_checkout_or_the_metadata(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkout = versions.own_requirements()
+    checkout = own_requirements()
     assert "torch>=2.6" in checkout["transformers"] and "numpy" in checkout[""]
     info = tmp_path / "conformance-0.dist-info"
     info.mkdir()
@@ -97,4 +98,4 @@ def test_this_packages_requirements_come_from_the_checkout_or_the_metadata(
         'Requires-Dist: numpy\nRequires-Dist: torch>=2.6; extra == "transformers"\n'
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert versions.own_requirements(tmp_path / "none") == {"": ("numpy",), "transformers": ("torch>=2.6",)}
+    assert own_requirements(tmp_path / "none") == {"": ("numpy",), "transformers": ("torch>=2.6",)}

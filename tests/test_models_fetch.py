@@ -140,7 +140,7 @@ def test_where_the_hub_cannot_be_reached_the_cache_serves_too(site: Site) -> Non
 def test_without_network_and_cache_the_ways_out_are_named(site: Site, environment: dict[str, str], why: str) -> None:
     done = site.models("fetch", NAME, **environment)
     assert done.returncode == 6
-    for part in (why, "does not have zenith/big-colours", "models export", "--from"):
+    for part in (why, "does not have big-colours (zenith/big-colours)", "models export", "--from"):
         assert part in done.stderr
 
 
@@ -215,7 +215,87 @@ def test_a_commit_whose_files_changed_is_not_recorded_again(site: Site) -> None:
     (snapshot / "config.json").write_text(json.dumps({"vocab_size": 256, "max_position_embeddings": 32}))
     done = site.models("fetch", NAME)
     assert done.returncode == 6
-    assert "config.json at commit" in done.stderr and "had another sha256" in done.stderr
+    assert "config.json has the sha256" in done.stderr and "when it was fetched before" in done.stderr
+
+
+def write_sizes(site: Site, folder: Path, **other: int) -> None:
+    """Sizes of a BERT in the catalogue, and `other` ones in a model's folder."""
+    sizes = {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 128, "vocab_size": 256, "max_position_embeddings": 64, "type_vocab_size": 2}
+    (site.package / "zenith" / "big.json").write_text(json.dumps(sizes))
+    hub = f'hub = "{HUB}"'
+    site.catalogue.write_text(hub_site.MODELS.replace(hub, f'{hub}\nconfiguration = "big.json"'))
+    (folder / "config.json").write_text(json.dumps({**sizes, **other}))
+
+
+def test_a_folder_of_another_model_is_refused_once_with_the_sizes_here_and_there(site: Site, tmp_path: Path) -> None:
+    folder = hub_site.model(tmp_path / "disk" / NAME)
+    write_sizes(site, folder, num_hidden_layers=3, hidden_size=32)
+    done = site.models("fetch", NAME, "--from", folder)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (6, "", 1), done.stderr
+    assert "holds another model" in done.stderr and "layers is 3, but should be 2" in done.stderr
+    assert "hidden is 32, but should be 64" in done.stderr
+    assert not (site.home / "models.lock.json").exists()
+    write_sizes(site, folder)
+    assert site.models("fetch", NAME, "--from", folder).returncode == 0
+
+
+def test_a_record_is_replaced_only_where_that_is_asked_for(site: Site, tmp_path: Path) -> None:
+    folder = hub_site.model(tmp_path / "disk" / NAME)
+    fetch = ("fetch", NAME, "--from", folder)
+    assert site.models(*fetch).returncode == 0
+    before = site.lock
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+    done = site.models(*fetch)
+    assert (done.returncode, site.lock) == (6, before)
+    assert "model.safetensors has the sha256" in done.stderr and "give --replace" in done.stderr
+    assert site.models(*fetch, "--replace").returncode == 0
+    assert site.lock != before
+    assert site.models("verify", NAME).returncode == 0
+
+
+def test_verify_never_advises_to_delete_a_file_of_the_users_own_folder(site: Site, tmp_path: Path) -> None:
+    folder = hub_site.model(tmp_path / "disk" / NAME)
+    assert site.models("fetch", NAME, "--from", folder).returncode == 0
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+    (folder / "vocab.txt").write_text("more")
+    done = site.models("verify", NAME)
+    assert done.returncode == 1
+    assert "delete" not in done.stdout and f"models fetch {NAME} --from FOLDER" in done.stdout
+    assert f"--replace --from {folder}" in done.stdout
+    (folder / "model.safetensors").unlink()
+    assert "--from FOLDER" in site.models().stdout
+
+
+def test_verify_of_what_was_never_fetched_is_incomplete_and_of_nothing_executes_nothing(site: Site) -> None:
+    assert site.models("verify", NAME).returncode == 6
+    done = site.models("verify")
+    assert (done.returncode, "nothing was fetched" in done.stdout) == (5, True)
+    hub_site.fill_cache(site)
+    done = site.models("verify", NAME)
+    assert (done.returncode, "nothing was recorded" in done.stdout) == (6, True), "it is there, but not by a fetch"
+
+
+def test_pins_that_cannot_be_written_are_said_and_incomplete(site: Site, tmp_path: Path) -> None:
+    folder = hub_site.model(tmp_path / "disk" / NAME)
+    before = site.catalogue.read_text()
+    done = site.models("fetch", NAME, "--from", folder, "--write-pins", site.catalogue)
+    assert (done.returncode, site.catalogue.read_text()) == (6, before)
+    assert f"nothing was written for {NAME}: nobody knows of which commit" in done.stderr
+
+
+@pytest.mark.parametrize("environment", [{}, {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}])
+def test_what_hinders_every_fetch_is_told_once(site: Site, environment: dict[str, str]) -> None:
+    _, _, big = hub_site.MODELS.partition("[models.big-colours]")
+    site.catalogue.write_text(hub_site.MODELS + "\n[models.huge-colours]" + big.replace("big", "huge"))
+    done = site.models("fetch", NAME, "huge-colours", **environment)
+    lines = done.stderr.splitlines()
+    assert (done.returncode, len(lines)) == (6, 2 if environment else 1), done.stderr
+    assert "does not have big-colours (zenith/big-colours), huge-colours (zenith/huge-colours); " in lines[-1]
 
 
 def test_a_folder_serves_where_it_lies(site: Site, tmp_path: Path) -> None:
@@ -290,6 +370,7 @@ def test_a_pin_is_not_changed_behind_anybodys_back(site: Site, tmp_path: Path) -
         (["fetch"], "name models, or --run NAME"),
         (["fetsch"], "unknown action 'fetsch'; did you mean 'fetch'?"),
         (["verify", NAME, "--from", "x"], "--from belongs to `models fetch`"),
+        (["verify", NAME, "--replace"], "--replace belongs to `models fetch`"),
         (["export"], "needs a file"),
         (["fetch", "--run", "nightly"], "name a backend"),
         (["fetch", "--run", "nightlie", "--backend", "cpu"], "did you mean 'nightly'?"),

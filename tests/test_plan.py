@@ -150,10 +150,28 @@ def test_without_the_device_every_case_is_environment_with_the_reason() -> None:
     assert {(case.verdict, case.reason) for case in plan.cases} == {(Verdict.ENVIRONMENT, "no toy here")}
 
 
-def test_without_the_engine_every_case_is_environment_and_says_what_to_install() -> None:
-    plan = world.plan(facts={"versions": {"transformers": None}})
-    assert {case.verdict for case in plan.cases} == {Verdict.ENVIRONMENT}
-    assert "install the distribution 'transformers'" in plan.cases[0].reason
+@pytest.mark.parametrize(
+    ("versions", "lacking"),
+    [
+        ({"transformers": None}, "transformers"),
+        ({"transformers": "5.24", "torch": None}, "torch"),
+        ({"transformers": None, "torch": None}, "torch, transformers"),
+    ],
+)
+def test_without_the_engine_every_case_is_environment_and_names_the_extra_that_brings_it(
+    versions: dict[str, str | None], lacking: str
+) -> None:
+    plan = world.plan(facts={"versions": versions})
+    reason = f"engine 'transformers': not installed: {lacking}; pip install 'conformance[transformers]'"
+    assert {(case.verdict, case.reason) for case in plan.cases} == {(Verdict.ENVIRONMENT, reason)}
+
+
+def test_an_engine_of_another_package_is_installed_by_its_own_distribution() -> None:
+    facts = {"engines": ["vllm"], "versions": {"vllm": None, "torch": None}}
+    plan = world.plan(facts=facts, engines=("vllm",))
+    assert {case.reason for case in plan.cases} == {
+        "engine 'vllm' is not installed; install the distribution 'vllm'",
+    }
 
 
 def test_claims_of_engines_that_are_not_installed_are_listed() -> None:

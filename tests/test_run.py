@@ -123,6 +123,7 @@ def test_without_the_device_every_case_is_environment_and_both_files_are_written
     assert done.code == 5, done.said
     assert set(done.verdicts.values()) == {"ENVIRONMENT"}
     assert done.junit == {"testcase": 10, "failure": 0, "error": 0, "skipped": 10}
+    assert done.said.count("conformance doctor --profile") == 1 and "profile.toml` says why" in done.said
     reasons = {case["reason"] for case in done.cases.values()}
     assert reasons == {"torch 2.13.0 sees no zenith device on this machine (torch.zenith.is_available() is False)"}
 

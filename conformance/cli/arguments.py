@@ -113,6 +113,16 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """--budget."""
+    parser.add_argument(
+        "--budget",
+        metavar="MINUTES",
+        type=_minutes,
+        help="start no further case after this long (default: the named run's budget, or none)",
+    )
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """--output."""
     parser.add_argument(
@@ -226,6 +236,21 @@ def _folder(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("an empty path is no folder")
     return Path(text)
+
+
+def positive(text: str, unit: str = "seconds") -> float:
+    """A finite number above 0, as an option's value."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of {unit} above 0")
+    return number
+
+
+def _minutes(text: str) -> float:
+    return positive(text, "minutes")
 
 
 def _date(text: str) -> datetime.date:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from conformance.cli import say
-from conformance.cli.arguments import add_backend, add_output, add_selection, read_inputs
+from conformance.cli.arguments import add_backend, add_budget, add_output, add_selection, read_inputs
 from conformance.cli.nothing_selected import refuse
 from conformance.names import printable
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_backend(parser)
     add_selection(parser)
     add_output(parser)
+    add_budget(parser)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON instead of lines")
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance.cli import FAILURES, INCOMPLETE, OK, say
+from conformance.cli import FAILURES, INCOMPLETE, NOTHING_EXECUTED, OK, say
 from conformance.cli.arguments import add_backend
 from conformance.cli.model_choice import chosen, full_size, selects
 from conformance.cli.model_list import list_models
@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write-pins", metavar="FILE", type=Path, help="fetch: write the commits into this models.toml"
     )
+    parser.add_argument(
+        "--replace", action="store_true", help="fetch: record files that differ from those that were recorded before"
+    )
     parser.add_argument("--json", action="store_true", help="list: print JSON")
 
 
@@ -64,8 +67,9 @@ def main(options: argparse.Namespace) -> int:
 
     if options.action not in ACTIONS:
         raise UsageError(unknown("action", options.action, ACTIONS))
-    for option, given in (("--from", options.source), ("--write-pins", options.write_pins)):
-        if given is not None and options.action != "fetch":
+    given_options = (("--from", options.source), ("--write-pins", options.write_pins), ("--replace", options.replace))
+    for option, given in given_options:
+        if given and options.action != "fetch":
             raise UsageError(f"{option} belongs to `models fetch`, not to `models {options.action}`")
     registry = discover()
     catalogue = load_catalogue(registry.catalogue_paths())
@@ -82,16 +86,29 @@ def _fetch(options: argparse.Namespace, catalogue: Catalogue) -> int:
     lock = read_lock()
     fetched: dict[str, Entry] = {}
     code = OK
+    unreachable: dict[tuple[str, str], list[str]] = {}
+    said: list[str] = []
+
+    def say_once(text: str) -> None:
+        if not said:
+            say(text)
+            said.append(text)
+
     for model in models:
         try:
             if options.source is not None:
                 entry = fetch.from_folder(model, options.source, alone=len(models) == 1)
             else:
-                entry = fetch.from_hub(model, locate(model, lock).revision, say)
-            _require_same(model, lock.get(model.name), entry)
+                entry = fetch.from_hub(model, locate(model, lock).revision, say_once)
+            if not options.replace:
+                _require_same(model, lock.get(model.name), entry)
+        except fetch.Unreachable as error:
+            unreachable.setdefault((error.why, error.remedy), []).append(error.model)
+            code = INCOMPLETE
+            continue
         except fetch.FetchError as error:
             for line in str(error).splitlines():
-                say(printable(line))
+                say(line)
             code = INCOMPLETE
             continue
         record({model.name: entry})
@@ -100,26 +117,44 @@ def _fetch(options: argparse.Namespace, catalogue: Catalogue) -> int:
         size = sum(file.size for file in entry.files.values())
         at = f"commit {entry.revision}" if entry.revision else "of an unknown commit, so not pinned"
         print(printable(f"{model.name}: {len(entry.files)} files, {in_words(size)}, {at}: {place.folder}"))
-        for fault in fetch.other_sizes(model, place.folder):
-            say(printable(fault))
+        if fault := fetch.wrong_sizes(model, place.folder):
+            say(fault)
+    for (why, remedy), names in unreachable.items():
+        say(f"{why} {', '.join(names)}; {remedy}")
     if options.write_pins is not None:
         known = {name: entry.revision for name, entry in fetched.items() if entry.revision}
+        unknown_commit = sorted(fetched.keys() - known)
+        if unknown_commit:
+            code = INCOMPLETE
+            say(
+                f"{options.write_pins}: nothing was written for {', '.join(unknown_commit)}: nobody knows of which "
+                "commit the files are; fetch from the hub, or give its cache or a folder that its command line made"
+            )
         for name in pins.write_pins(options.write_pins, known):
             print(printable(f"{options.write_pins}: {name} is pinned to {known[name]}"))
     return code
 
 
 def _require_same(model: Model, before: Entry | None, now: Entry) -> None:
-    """A commit does not change: other files at the same one were altered here or there."""
+    """A record is not replaced behind anybody's back, unless the catalogue has come to ask for something else."""
     from conformance.models.fetch import FetchError
 
-    if before is None or not now.revision or (before.hub, before.revision) != (now.hub, now.revision):
+    if before is None or before.hub != now.hub or model.revision not in ("", before.revision):
         return
-    other = sorted(name for name in before.files.keys() & now.files.keys() if before.files[name] != now.files[name])
-    if other:
+    faults = []
+    for name in sorted(before.files.keys() | now.files.keys()):
+        old, new = before.files.get(name), now.files.get(name)
+        if old is None:
+            faults.append(f"{name} was not there when the model was fetched before")
+        elif new is None:
+            faults.append(f"{name} is missing")
+        elif old != new:
+            faults.append(f"{name} has the sha256 {new.sha256}, but had {old.sha256} when it was fetched before")
+    if faults:
+        shown = "; ".join(faults[:3]) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else "")
         raise FetchError(
-            f"{model.name}: {', '.join(other)} at commit {now.revision} had another sha256 when it was fetched before; "
-            f"delete the altered file and fetch again (`models verify {model.name}` says which it is)"
+            f"{model.name}: {shown}; the record stays as it is: bring those files back, or, where the new ones are "
+            "meant, give --replace"
         )
 
 
@@ -132,15 +167,15 @@ def _verify(options: argparse.Namespace, catalogue: Catalogue) -> int:
     fetched = [model for model in full_size(catalogue) if model.name in lock]
     models = chosen(options, catalogue) if selects(options) else fetched
     if not models:
-        print("nothing was fetched, so there is nothing to verify")
-        return OK
+        print("nothing was fetched, so there is nothing to verify: python -m conformance models fetch NAME")
+        return NOTHING_EXECUTED
     code = OK
     for model in models:
         place = locate(model, lock)
         found = faults(model, place)
         for fault in found:
             print(printable(fault))
-        if found and place.where != MISSING:
+        if found and place.where != MISSING and place.entry is not None:
             code = FAILURES
         elif found:
             code = code or INCOMPLETE  # what is altered weighs more than what is not here
@@ -165,7 +200,7 @@ def _export(options: argparse.Namespace, catalogue: Catalogue) -> int:
     found = [fault for model in models for fault in faults(model, places[model.name])]
     if found:
         for fault in found:
-            say(printable(fault))
+            say(fault)
         say("nothing was exported")
         return INCOMPLETE
     try:
@@ -175,7 +210,7 @@ def _export(options: argparse.Namespace, catalogue: Catalogue) -> int:
     size = sum(file.size for file in contents.files().values())
     print(
         printable(
-            f"{path}: {', '.join(contents.models)}, {len(contents.references)} stored sets of references, "
+            f"{path}: {', '.join(contents.models)}, {_sets(len(contents.references))}, "
             f"{in_words(size)}; there: python -m conformance models import {path.name}"
         )
     )
@@ -198,8 +233,12 @@ def _import(options: argparse.Namespace, catalogue: Catalogue) -> int:
         raise UsageError(*str(error).splitlines()) from error
     for name, entry in contents.models.items():
         print(printable(f"{name}: {len(entry.files)} files, commit {entry.revision or 'unknown, so not pinned'}"))
-    print(f"{len(contents.references)} stored sets of references")
+    print(_sets(len(contents.references)))
     return OK
+
+
+def _sets(count: int) -> str:
+    return f"{count} stored set{'s' * (count != 1)} of references"
 
 
 def _archive(options: argparse.Namespace) -> Path:

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.cli import INTERNAL_ERROR, USAGE, say
-from conformance.cli.arguments import add_backend, add_output, add_report, add_selection, read_inputs
+from conformance.cli.arguments import (
+    add_backend,
+    add_budget,
+    add_output,
+    add_report,
+    add_selection,
+    command_line,
+    positive,
+    read_inputs,
+)
 from conformance.cli.nothing_selected import refuse
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS, NEVER, Deadline
 from conformance.names import UsageError
@@ -37,16 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deadline",
         metavar="SECONDS",
-        type=_positive,
+        type=positive,
         default=CASE_SECONDS,
         help=f"how long one case may take before its worker is killed (default: {CASE_SECONDS:g})",
     )
-    parser.add_argument(
-        "--budget",
-        metavar="MINUTES",
-        type=_minutes,
-        help="start no further case after this long (default: the named run's budget, or none)",
-    )
+    add_budget(parser)
     add_report(parser)
 
 
@@ -108,6 +112,9 @@ def main(options: argparse.Namespace) -> int:
                 document: dict[str, Any] = report_again(replace(request, former=former), console)
             else:
                 document = run(replace(request, former=former), console, interrupts)
+                if document["facts"].get("device", {}).get("available") is False:
+                    which = command_line(options, inputs.profile)
+                    console.note(f"the device is missing: `python -m conformance doctor {which}` says why")
                 remember(folder, document, console.note)
             files = [options.output / RESULTS, options.output / JUNIT]
             console.run_finished(document, files, resume_command(request.argv, options.output))
@@ -177,17 +184,3 @@ def _print(text: str) -> None:
     except OSError as error:
         fall_silent(sys.stdout)
         say(f"standard output cannot be written: {error.strerror}")
-
-
-def _positive(text: str, unit: str = "seconds") -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of {unit} above 0")
-    return number
-
-
-def _minutes(text: str) -> float:
-    return _positive(text, "minutes")

@@ -41,12 +41,14 @@ def usable(answer: Mapping[str, Any] | NoAnswer) -> TypeGuard[Mapping[str, Any]]
 def check(kind: str, answer: Mapping[str, Any] | NoAnswer, driver: Driver, system: System) -> Iterator[Finding]:
     """What the worker's answer to `probe.device` means, and every cause that can be seen from here."""
     if isinstance(answer, NoAnswer):
+        no_torch = "No module named 'torch'" in answer.reason
+        broken = "the driver or torch itself is broken; another version of one of them, or a restart, may help"
         yield problem(
             "device",
             f"torch's {kind} device could not be asked: {one_line(answer.reason, 1500)}",
-            _see(
-                driver, "the driver or torch itself is broken; another version of one of them, or a restart, may help"
-            ),
+            f"install torch{'' if kind == 'cpu' else f': {_torch_for(kind, driver)}'}"
+            if no_torch
+            else _see(driver, broken),
         )
         yield from causes(kind, {}, driver, system)
         return
@@ -63,11 +65,13 @@ def check(kind: str, answer: Mapping[str, Any] | NoAnswer, driver: Driver, syste
     if answer["missing"] is not None:
         told = "".join(f"; torch warns: {one_line(text, 300)}" for text in answer["warnings"][:3])
         found = list(causes(kind, answer, driver, system))
-        advice = (
-            "see the causes below"
-            if found
-            else _see(driver, "torch has the device, the driver is there and nothing hides it: their versions differ")
-        )
+        if not answer.get("known", True):
+            advice = _torch_for(kind, driver)
+            if driver == Driver():
+                advice += "; [driver] in the profile can say where its driver shows"
+        else:
+            differ = "torch has the device, the driver is there and nothing hides it: their versions differ"
+            advice = "see the causes below" if found else _see(driver, differ)
         yield problem("device", f"{one_line(answer['missing'])}{told}", advice)
         yield from found
         return
@@ -87,12 +91,12 @@ def check(kind: str, answer: Mapping[str, Any] | NoAnswer, driver: Driver, syste
 def causes(kind: str, answer: Mapping[str, Any], driver: Driver, system: System) -> Iterator[Finding]:
     """Why a device may not be there. Nothing is said of what the profile does not describe under [driver]."""
     build = answer.get("build", {})
-    if driver.builds and build and not any(build.get(name) for name in driver.builds):
+    if answer.get("known", True) and driver.builds and build and not any(build.get(name) for name in driver.builds):
         looked = " and ".join(f"torch.version.{name}" for name in driver.builds)
         yield problem(
             "device",
             f"torch {answer['torch']} is a build without {kind}: {looked} is None",
-            f"install a build of torch for {kind} (PyTorch's start page names the index to install it from)",
+            _torch_for(kind, driver),
         )
     nodes = {pattern: sorted(system.root.glob(pattern.lstrip("/"))) for pattern in driver.nodes}
     absent = [pattern for pattern, found in nodes.items() if not found]
@@ -130,6 +134,14 @@ def _denied(node: Path) -> Finding:
         "device",
         f"{node} may not be opened by this user (it is {stat.filemode(status.st_mode)}, group {group})",
         f"{join}; in a container, pass --device {node} --group-add {status.st_gid}",
+    )
+
+
+def _torch_for(kind: str, driver: Driver) -> str:
+    """How to come by a torch that has such devices: the profile knows, and where it says nothing, its vendor does."""
+    return driver.torch or (
+        f"install the build of torch, or the torch extension, that the vendor offers for {kind}, and see that the "
+        "engine's adapter imports the extension; or correct `device` under [backend] in the profile"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from conformance.doctor.asking import NoAnswer, Questioner
 from conformance.doctor.finding import Finding, Status, ok, problem
 from conformance.estimate import Estimate
 from conformance.execution.pools import Pools
+from conformance.extras import own_requirements
 from conformance.plan import Case, Plan
 from conformance.profile import Profile
 from conformance.results.printable import one_line
@@ -57,7 +59,7 @@ def examine(of: Examination) -> Iterator[Finding]:
     with ExitStack() as stack:
         workers = _Workers(of, stack) if temporary.status is Status.OK else None
         # Workers import while what needs none is looked at.
-        yield from versions.check(versions.installed(), versions.own_requirements(), set(of.first_cases))
+        yield from versions.check(versions.installed(), own_requirements(), set(of.first_cases))
         by_profile = {name: value for case in of.plan.cases for name, value in case.environment.items()}
         yield from environment.check(of.environment, by_profile)
         yield from disk.check_output(of.output)
@@ -123,17 +125,26 @@ class _Workers:
 def _not_run(plan: Plan) -> Iterator[Finding]:
     """Cases of which the plan itself knows that they cannot run here."""
     reasons: dict[tuple[str, str, str], int] = {}
+    yet_to_fetch: Counter[str] = Counter()
     for case in plan.cases:
         if case.verdict is Verdict.ENVIRONMENT:
             of, advice = "engines", "install what is missing, or select others (--engine)"
+            if case.reason == case.model.absent and not case.model.digest:  # nothing was recorded of it
+                yet_to_fetch[case.model.name] += 1
+                continue
             if case.reason == case.model.absent:
-                of, advice = (
-                    "models",
-                    f"python -m conformance models fetch {case.model.name}, or select others (--model)",
-                )
+                of, advice = "models", "do what the message says, or select others (--model)"
             elif case.fit is not None and case.reason == case.fit.refusal:
                 of, advice = "models", "take a larger machine, or select others (--model, --dtype, --budget)"
             reasons[of, case.reason, advice] = reasons.get((of, case.reason, advice), 0) + 1
+    if yet_to_fetch:
+        names = list(yet_to_fetch)
+        what = "the model is" if len(names) == 1 else f"{len(names)} models are"
+        yield problem(
+            "models",
+            f"{yet_to_fetch.total()} of {len(plan.cases)} cases cannot run: {what} not here: {', '.join(names)}",
+            f"python -m conformance models fetch {' '.join(names)}; or select others (--model)",
+        )
     for (of, reason, advice), count in reasons.items():
         yield problem(of, f"{count} of {len(plan.cases)} cases cannot run: {one_line(reason)}", advice)
 

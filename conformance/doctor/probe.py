@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from conformance.engines.device import missing, set_precision_switches
+from conformance.engines.device import is_known, missing, set_precision_switches
 
 
 def adapter(engine_class: str) -> dict[str, Any]:
@@ -22,10 +22,12 @@ def adapter(engine_class: str) -> dict[str, Any]:
 def device(kind: str, builds: Sequence[str]) -> dict[str, Any]:
     """What torch says of the device, as far as it gets: `failed` names the call that raised, and how.
 
-    `build` has the value of each attribute of torch.version that `builds` names.
+    `known` says whether it has such devices at all, and `build` has the value of each attribute of torch.version that
+    `builds` names.
     """
     found: dict[str, Any] = {
         "torch": str(torch.__version__),
+        "known": is_known(kind),
         "build": {name: getattr(torch.version, name, None) for name in builds},
         "isa": torch.backends.cpu.get_cpu_capability(),
     }

@@ -42,7 +42,7 @@ class Lines:
         """Count the findings and say what the exit code means."""
         counts = Counter(finding.status for finding in findings)
         code = exit_code(findings)
-        shown = ", ".join(f"{counts[status]} {status.value}" for status in Status if counts[status])
+        shown = ", ".join(_counted(counts[status], status) for status in Status if counts[status])
         line = f"{shown} in {seconds:.1f} s; exit code {code}: {MEANINGS[code]}"
         self._print(Text(self._safe(line), "bold green" if code == 0 else "bold red"))
 
@@ -69,6 +69,10 @@ def document(plan: Plan, findings: Sequence[Finding], seconds: float) -> dict[st
         "exit_code": exit_code(findings),
         "findings": [finding.to_json() for finding in findings],
     }
+
+
+def _counted(count: int, status: Status) -> str:
+    return f"{count} {status.value}{'s' * (count != 1 and status is not Status.OK)}"
 
 
 def _cases(plan: Plan) -> str:

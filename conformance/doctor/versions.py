@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import importlib.metadata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from packaging.version import InvalidVersion, Version
 
 from conformance.doctor.environment import known
 from conformance.doctor.finding import Finding, ok, problem, warning
+from conformance.extras import NAME, applies
 from conformance.results.printable import one_line
-
-NAME = "conformance"
 
 
 @dataclass(frozen=True)
@@ -44,34 +42,6 @@ def installed() -> tuple[Installed, ...]:
     return tuple(found.values())
 
 
-def own_requirements(setup_cfg: Path | None = None) -> dict[str, tuple[str, ...]]:
-    """This package's requirements by extra, "" for those without: a checkout's setup.cfg, else the metadata."""
-    path = setup_cfg or Path(__file__).resolve().parent.parent.parent / "setup.cfg"
-    if path.is_file():
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read_string(path.read_text(encoding="utf-8"))
-        texts = {"": parser.get("options", "install_requires", fallback="")}
-        if parser.has_section("options.extras_require"):
-            texts |= dict(parser.items("options.extras_require"))
-        return {
-            extra: tuple(line for line in text.splitlines() if line and not line.startswith("#"))
-            for extra, text in texts.items()
-        }
-    try:
-        declared = [Requirement(text) for text in importlib.metadata.requires(NAME) or ()]
-        extras = importlib.metadata.metadata(NAME).get_all("Provides-Extra") or []
-    except importlib.metadata.PackageNotFoundError:
-        return {}
-    return {
-        extra: tuple(
-            f"{each.name}{each.specifier}"
-            for each in declared
-            if _applies(each, extra) and (not extra or not _applies(each, ""))
-        )
-        for extra in ("", *extras)
-    }
-
-
 def check(
     found: Iterable[Installed], own: Mapping[str, tuple[str, ...]], engines: Collection[str]
 ) -> Iterator[Finding]:
@@ -97,7 +67,7 @@ def _unmet(
             name = canonicalize_name(requirement.name)
             wanted = f"{NAME}{f'[{extra}]' if extra else ''} needs {requirement.name}{requirement.specifier}"
             install = f"pip install '{requirement.name}{requirement.specifier}'"
-            if requirement.marker is not None and not _applies(requirement, extra):
+            if requirement.marker is not None and not applies(requirement, extra):
                 continue
             if name not in versions:
                 if needed:
@@ -124,7 +94,7 @@ def _between(
             except InvalidRequirement:
                 continue
             name = canonicalize_name(requirement.name)
-            concerns = name in watched and name in versions and _applies(requirement, "")
+            concerns = name in watched and name in versions and applies(requirement, "")
             if concerns and not _meets(requirement, versions[name]):
                 report = problem if each.name in watched else warning
                 yield report(
@@ -159,10 +129,6 @@ def _twice(found: Iterable[Installed]) -> Iterator[Finding]:
 
 def _watched(own: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(sorted({canonicalize_name(Requirement(text).name) for texts in own.values() for text in texts}))
-
-
-def _applies(requirement: Requirement, extra: str) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def _meets(requirement: Requirement, version: str) -> bool:

@@ -25,12 +25,16 @@ def missing(kind: str) -> str | None:
         return f"torch {torch.__version__} is too old; {OLDEST_TORCH} or newer is needed"
     if kind == "cpu":
         return None
-    module = getattr(torch, kind, None)
-    if module is None or not hasattr(module, "is_available"):
+    if not is_known(kind):
         return f"torch {torch.__version__} knows no device {kind!r}"
-    if not module.is_available():
+    if not getattr(torch, kind).is_available():
         return f"torch {torch.__version__} sees no {kind} device on this machine (torch.{kind}.is_available() is False)"
     return None
+
+
+def is_known(kind: str) -> bool:
+    """Whether this torch, with the extensions that were imported, has a name for such devices at all."""
+    return kind == "cpu" or hasattr(getattr(torch, kind, None), "is_available")
 
 
 def set_precision_switches() -> None:

@@ -6,13 +6,14 @@ import errno
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from conformance import checkpoint
 from conformance.catalogue import Model
-from conformance.engines.shape import read_shape
+from conformance.engines.shape import Shape, read_shape
 from conformance.models.lock import COMMIT, Entry, FileRecord, safe_name, sha256_of
 from conformance.models.places import hub_cache, main_branch, repository_folder
 
@@ -20,11 +21,17 @@ INDEX = "*.safetensors.index.json"
 SPARE = 1 << 30
 """Bytes that a download or an import leaves free on its disk."""
 
-Say = Callable[[str], None]
-
 
 class FetchError(Exception):
     """A model cannot be had; the message says why and what to do."""
+
+
+class Unreachable(FetchError):
+    """A model cannot be had for a reason that is the same for others, which can so be told once for all of them."""
+
+    def __init__(self, model: str, why: str, remedy: str) -> None:
+        super().__init__(f"{why} {model}; {remedy}")
+        self.model, self.why, self.remedy = model, why, remedy
 
 
 def patterns(model: Model) -> list[str]:
@@ -43,18 +50,21 @@ def wanted(model: Model, names: Iterable[str]) -> list[str]:
     )
 
 
-def from_hub(model: Model, revision: str, say: Say) -> Entry:
+def from_hub(model: Model, revision: str, unreachable: Callable[[str], None]) -> Entry:
     """Fetch what is missing of a model into the hub library's cache, and describe what is there then.
 
-    `revision` is the commit to fetch, or empty for the main branch's. Without a network, the cache must have it.
+    `revision` is the commit to fetch, or empty for the main branch's. Without a network, which `unreachable` is told,
+    the cache must have it.
     Raises FetchError.
     """
     try:
         import huggingface_hub as hub
         from huggingface_hub import constants
     except ImportError:
-        raise FetchError(
-            "huggingface_hub is not installed; pip install 'conformance[transformers]', or give the model with --from"
+        raise Unreachable(
+            model.name,
+            "huggingface_hub is not installed, and without it nothing can be fetched of",
+            "pip install 'conformance[transformers]', or give the folder with --from",
         ) from None
     if constants.HF_HUB_OFFLINE:
         return _from_cache(model, revision, "HF_HUB_OFFLINE is set")
@@ -65,7 +75,7 @@ def from_hub(model: Model, revision: str, say: Say) -> Entry:
     except Exception as error:  # the hub's library raises those of two HTTP libraries, by version
         if _is_answer(error):
             raise FetchError(_answer(model, revision, error)) from error
-        say(f"{model.name}: the hub cannot be reached ({_first_line(error)}); looking into its cache")
+        unreachable(f"the hub cannot be reached ({_first_line(error)}); looking into its cache")
         return _from_cache(model, revision, "the hub cannot be reached")
     try:
         folder = _download(hub, model, commit, sizes)
@@ -111,6 +121,11 @@ def describe(model: Model, folder: Path, commit: str, remembered: str = "") -> E
         checkpoint.check(folder, vision=model.has_vision)
     except checkpoint.CheckpointError as error:
         raise FetchError(f"{model.name}: {error}") from error
+    if remembered and other_sizes(model, folder).keys() - {"stored"}:  # the dtype alone: converted weights
+        raise FetchError(
+            f"{model.name}: {folder} holds another model: {wrong_sizes(model, folder)}; nothing was recorded: give the "
+            f"folder that holds {model.hub}, or run this one with --model ROLE={folder}"
+        )
     files: dict[str, FileRecord] = {}
     for name in wanted(model, (file.name for file in folder.iterdir() if file.is_file())):
         file = folder / name
@@ -122,20 +137,33 @@ def describe(model: Model, folder: Path, commit: str, remembered: str = "") -> E
     return Entry(model.hub, commit, checkpoint.digest(folder), files, remembered)
 
 
-def other_sizes(model: Model, folder: Path) -> list[str]:
-    """Each size in which the catalogue's configuration differs from the model's own config.json."""
-    if model.configuration is None:
-        return []
-    told, own = read_shape(model.configuration), read_shape(folder / "config.json")
-    if told is None or own is None:
-        return (
-            [] if told is own else [f"{model.configuration}: does not describe a model like {folder / 'config.json'}"]
-        )
-    return [
-        f"{model.configuration}: {name} is {getattr(told, name)}, but the model's is {getattr(own, name)}; correct it"
-        for name in told.__dataclass_fields__
-        if getattr(told, name) != getattr(own, name)
-    ]
+def other_sizes(model: Model, folder: Path) -> dict[str, str]:
+    """What the folder's config.json and the catalogue's sizes say where they differ, by the size's name."""
+    told = None if model.configuration is None else read_shape(model.configuration)
+    if told is None:
+        return {}
+    own = read_shape(folder / "config.json")
+    if own is None:
+        return {"family": f"none of a known family, but should be {told.family}"}
+    here, there = _sizes(own), _sizes(told)
+    return {
+        name: f"{here.get(name, 'missing')}, but should be {there.get(name, 'missing')}"
+        for name in {**there, **here}
+        if here.get(name) != there.get(name)
+    }
+
+
+def wrong_sizes(model: Model, folder: Path) -> str:
+    """One sentence about all sizes that differ from the catalogue's; empty where none does."""
+    found = [f"{name} is {text}" for name, text in other_sizes(model, folder).items()]
+    shown = "; ".join(found[:4]) + (f"; and {len(found) - 4} more" if len(found) > 4 else "")
+    return f"{folder / 'config.json'}: not the sizes of {model.name} in {model.configuration}: {shown}" if found else ""
+
+
+def _sizes(shape: Shape) -> dict[str, Any]:
+    sizes = asdict(shape)
+    vision = sizes.pop("vision") or {}
+    return {**sizes, **{f"vision.{name}": size for name, size in vision.items()}}
 
 
 def _on_the_hub(hub: Any, model: Model, revision: str) -> tuple[str, dict[str, int]]:
@@ -182,9 +210,11 @@ def _from_cache(model: Model, revision: str, why: str) -> Entry:
     folder = repository / "snapshots" / commit
     if not commit or not folder.is_dir():
         at = f" at {revision}" if revision else ""
-        raise FetchError(
-            f"{model.name}: {why}, and the hub's cache {hub_cache()} does not have {model.hub}{at}; fetch it where "
-            "there is a network and bring it with `models export` and `models import`, or give a folder with --from"
+        raise Unreachable(
+            f"{model.name} ({model.hub}{at})",
+            f"{why}, and the hub's cache {hub_cache()} does not have",
+            "fetch where there is a network and bring it with `models export` and `models import`, or give a folder "
+            "with --from",
         )
     return describe(model, folder, commit)
 

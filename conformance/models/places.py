@@ -65,7 +65,7 @@ def locate(model: Model, lock: Mapping[str, Entry]) -> Place:
     if entry is not None and (entry.hub != model.hub or model.revision not in ("", entry.revision)):
         entry = None  # what was fetched is not what the catalogue asks for now
     revision = model.revision or (entry.revision if entry else "")
-    get = f"python -m conformance models fetch {model.name}"
+    get = again(model, entry)
     imported = models_folder() / model.name
     if entry is not None and (entry.folder or imported.is_dir()):
         where, folder = FOLDER, Path(entry.folder) if entry.folder else imported
@@ -88,6 +88,16 @@ def locate(model: Model, lock: Mapping[str, Entry]) -> Place:
         problem = f"the model {model.name} ({model.hub}) is not whole: {folder}: {lacking}; {get}"
         return Place(INCOMPLETE, folder, revision, problem, entry)
     return Place(where, folder, revision, "", entry)
+
+
+def again(model: Model, entry: Entry | None) -> str:
+    """What brings a model here once more, by where it came from. The user's own folder is never fetched over."""
+    fetch = f"python -m conformance models fetch {model.name}"
+    if entry is not None and entry.folder:
+        return f"put its own files back, or {fetch} --from FOLDER (with --replace where other files are meant)"
+    if entry is not None and (models_folder() / model.name).is_dir():
+        return "import it once more: python -m conformance models import FILE.tar"
+    return fetch
 
 
 def repository_folder(cache: Path, hub: str) -> Path:
