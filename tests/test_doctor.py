@@ -204,7 +204,7 @@ def test_models_that_are_yet_to_be_fetched_are_one_finding_with_one_command(tmp_
     (missing,) = [each for each in found if each["check"] == "models" and each["status"] == "problem"]
     assert done.returncode == 6
     assert "10 of 15 cases cannot run: 2 models are not here: big-colours, huge-colours" in missing["found"]
-    assert missing["advice"].startswith("python -m conformance models fetch big-colours huge-colours; ")
+    assert missing["advice"].startswith("python -m conformance models fetch big-colours huge-colours, or ")
 
 
 def test_the_time_is_held_against_the_budget_that_the_run_would_be_given(site: Path, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def _not_run(plan: Plan) -> Iterator[Finding]:
         yield problem(
             "models",
             f"{yet_to_fetch.total()} of {len(plan.cases)} cases cannot run: {what} not here: {', '.join(names)}",
-            f"python -m conformance models fetch {' '.join(names)}; or select others (--model)",
+            f"python -m conformance models fetch {' '.join(names)}, or select others (--model)",
         )
     for (of, reason, advice), count in reasons.items():
         yield problem(of, f"{count} of {len(plan.cases)} cases cannot run: {one_line(reason)}", advice)
