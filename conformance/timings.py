@@ -86,7 +86,7 @@ class Timings:
 def timings_of(document: Mapping[str, Any]) -> list[Timing]:
     """What the content of a results.json says about time: groups in which every case that was started ran to its end.
 
-    The first case of a group holds the loading, and a reference or yardstick that had to be computed.
+    The first case of a group holds the loading. What computing references took is in no case's time.
     """
     run = document["run"]
     device = str(document["facts"].get("device", {}).get("name") or "")

@@ -7,16 +7,20 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import world
 import zenith_site
 from zenith import colours
 from zenith.engine import ZenithRunner
 
-from conformance.execution.outcome import outcome_of
+from conformance.execution import measurement
+from conformance.execution.outcome import Outcome, outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.references import ReferenceFailed, References
+from conformance.execution.session import Attempt
 from conformance.reference import compute
 from conformance.runner import LoadRequest, Unavailable
 from conformance.verdict import Verdict
@@ -81,6 +85,36 @@ def test_what_is_computed_is_stored_and_found_again(references: References, fold
     assert (first[0]["hues"].values == second[0]["hues"].values).all()
     get(references, folder, precision="fused")  # the same reference, another yardstick
     assert references.computed == 3
+
+
+def test_the_time_of_computing_is_counted_and_that_of_finding_again_is_not(
+    references: References, folder: Path
+) -> None:
+    get(references, folder)
+    took = references.computing_s
+    assert took > 0
+    get(references, folder)
+    assert references.computing_s == took
+
+
+def test_a_case_is_not_charged_for_the_references_that_its_group_computed(
+    references: References, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 143.0])
+    monkeypatch.setattr(measurement, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    class Computing:
+        def attempt(self, test: str, references: References) -> Attempt:
+            references.computing_s += 40.0
+            return Attempt(Outcome(Verdict.PASS))
+
+    case = world.plan().cases[0]
+    request: Any = SimpleNamespace(reproduce=lambda case: "")
+    of: Any = SimpleNamespace(device="cpu")
+    unused: Any = None
+    run = measurement.Measurement(request, of, references.pools, references, unused, unused, [], {})
+    session: Any = Computing()
+    assert run._run_case(session, case).duration_s == 3.0
 
 
 def test_altered_weights_are_computed_anew(references: References, folder: Path) -> None:

@@ -129,9 +129,10 @@ class Measurement:
         self.listener.group_finished(target.id, model, done)
 
     def _run_case(self, session: Session, case: Case) -> CaseResult:
-        started, clock = now(), time.monotonic()
+        # References are computed once and found again: their time is not the case's, and no later run's.
+        started, clock, computing_s = now(), time.monotonic(), self.references.computing_s
         attempt = session.attempt(case.test, self.references)
-        duration = time.monotonic() - clock
+        duration = max(0.0, time.monotonic() - clock - (self.references.computing_s - computing_s))
         rows = next((one for one in reversed(attempt.judgements) if one.verdict is not Verdict.PASS and one.rows), None)
         return self._result(
             case,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,13 +29,17 @@ class ReferenceFailed(Exception):
 
 @dataclass
 class References:
-    """Finds or computes parts. `computed` counts those that had to be; `note` is told before each."""
+    """Finds or computes parts. `computed` counts those that had to be, `computing_s` the seconds that it took.
+
+    `note` is told before each.
+    """
 
     pools: Pools
     isa: str
     seconds: float  # for the loading, and for each call, of a computation
     note: Callable[[str], None]
     computed: int = 0
+    computing_s: float = 0.0
     _patience: float = 0.0
     _identities: dict[tuple[str, str, str], Identity] = field(default_factory=dict)
 
@@ -111,6 +116,7 @@ class References:
         name = f"{what} of {subject.request.model}"
         self.computed += 1
         self.note(f"computing {name} on the CPU, once: it is stored and found again")
+        began = time.monotonic()
         try:
             yield
         except (ExecutionError, ProtocolError) as error:
@@ -118,6 +124,8 @@ class References:
             if cannot_import or isinstance(error, EnvironmentLacking):
                 raise Unavailable(f"{name} cannot be computed here: {error}") from error
             raise ReferenceFailed(f"{name} could not be computed: {error}") from error
+        finally:
+            self.computing_s += time.monotonic() - began
 
     def _start(self, request: LoadRequest) -> Any:
         pool = self.pools.get(compute.RUNNER, "fork", {})
