@@ -103,6 +103,8 @@ def test_an_interrupt_keeps_what_had_ended(site: Path, tmp_path: Path, number: s
     assert "3 of 5 planned cases have no result." in document["not_covered"]
     assert Ran(subprocess.CompletedProcess([], 2), tmp_path / "out").junit["testcase"] == 2
     assert len(family) == 2 and all(ended(member) for member in family)
+    assert f"`--resume` goes on: python -m conformance --profile {tmp_path}" in said
+    assert f" --resume --output {tmp_path / 'out'}\n" in said
     assert "exit code 2: the run was interrupted" in said and "Traceback" not in said
 
 
@@ -176,6 +178,9 @@ def test_a_killed_run_leaves_a_readable_journal_and_no_worker(site: Path, tmp_pa
     assert [result.verdict.value for result in journal.results] == ["PASS", "PASS"]
     assert [case.split("[")[0] for case in journal.in_flight] == ["colours.test_kinds_are_complete"]
     assert not (tmp_path / "out" / "results.json").exists()
+    told = zenith_site.conformance(site, "report", tmp_path / "out")
+    assert told.returncode == 4 and "was killed before its end; if it is not at work any more" in told.stderr
+    assert f" --resume --output {tmp_path / 'out'}\n" in told.stderr
 
 
 def test_without_the_process_that_starts_workers_the_run_goes_on_with_another(site: Path, tmp_path: Path) -> None:

@@ -208,6 +208,22 @@ def test_what_a_budget_left_is_run_with_another_budget(site: Path, tmp_path: Pat
     again = run(site, tmp_path, "--resume", "--budget", "5")
     assert (again.code, set(again.verdicts.values())) == (0, {"PASS"}), again.said
     assert "exceeds the budget" not in again.process.stdout
+    assert "`--resume` goes on: " in done.process.stdout and "`--resume` goes on" not in again.process.stdout
+
+
+def test_a_resumed_run_says_its_own_budget_and_the_estimate_of_what_is_left(
+    site: Path, tmp_path: Path, marker: dict[str, str]
+) -> None:
+    text = misdeeds(load="unavailable_once") + "\n[estimates.embedded]\ncolours = 3000\n"
+    marker["CONFORMANCE_CACHE"] = str(tmp_path / "cache")
+    done = zenith_site.run(site, tmp_path, "--budget", "200", text=text, **marker)
+    assert "estimate: 1 h 40 min (declared, for want of earlier runs); budget: 3 h 20 min\n" in done.process.stdout
+    again = zenith_site.run(site, tmp_path, "--resume", "--budget", "300", text=text, **marker)
+    assert (again.code, set(again.verdicts.values())) == (0, {"PASS"}), again.said
+    assert "; budget: 5 h\n" in again.process.stdout and "estimate: 50 min" in again.process.stdout, again.said
+    assert again.document["run"]["budget_minutes"] == 200
+    third = zenith_site.run(site, tmp_path, "--resume", text=text, **marker)
+    assert "estimate: nothing to run\n" in third.process.stdout
 
 
 def test_a_target_that_was_given_up_stays_so(site: Path, tmp_path: Path, marker: dict[str, str]) -> None:

@@ -24,6 +24,7 @@ def main(options: argparse.Namespace) -> int:
     from conformance.results.baseline import compared, read_baseline
     from conformance.results.console import Console
     from conformance.results.document import final_exit_code
+    from conformance.results.going_on import resume_command
     from conformance.results.junit import write_junit
     from conformance.results.loading import read_record
     from conformance.results.output import JUNIT, OutputError
@@ -50,7 +51,8 @@ def main(options: argparse.Namespace) -> int:
     except ValueError as error:  # a record that was made by hand
         raise UsageError(f"{record.path}: {error}") from error
     with Console(sys.stderr if options.json else sys.stdout) as console:
-        console.retell(document, [] if fault else [file])
+        resume = resume_command(document["run"]["argv"], record.path.parent)
+        console.retell(document, [] if fault else [file], resume)
     if options.json:
         print(json.dumps(document, indent=1))
     if fault:

@@ -69,6 +69,7 @@ def main(options: argparse.Namespace) -> int:
     from conformance.results.console import Console
     from conformance.results.document import final_exit_code
     from conformance.results.former import make_room
+    from conformance.results.going_on import resume_command
     from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, claimed
 
     if options.resume and not (options.output / JOURNAL).is_file():
@@ -108,7 +109,8 @@ def main(options: argparse.Namespace) -> int:
             else:
                 document = run(replace(request, former=former), console, interrupts)
                 remember(folder, document, console.note)
-            console.run_finished(document, [options.output / RESULTS, options.output / JUNIT])
+            files = [options.output / RESULTS, options.output / JUNIT]
+            console.run_finished(document, files, resume_command(request.argv, options.output))
             if options.json:
                 _print(json.dumps(document, indent=1))
     except OutputError as error:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance import checkpoint
-from conformance.duration import clock
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
     DeadlineExceeded,
@@ -21,6 +20,7 @@ from conformance.execution.errors import (
 from conformance.execution.references import ReferenceFailed
 from conformance.reference.sample import UncheckedReference
 from conformance.reference.store import StoreError
+from conformance.results.going_on import budget_spent
 from conformance.runner import NotSupported, Unavailable
 from conformance.suite import Underpowered
 from conformance.verdict import Verdict
@@ -67,8 +67,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
 
 def out_of_time(budget: Deadline) -> Outcome:
     """The outcome of a case that a run's budget left no time to start."""
-    spent = f"the budget of {clock(budget.seconds)} was spent before the case could start"
-    return Outcome(Verdict.NOT_RUN, f"{spent}; --budget MINUTES gives more")
+    return Outcome(Verdict.NOT_RUN, budget_spent(budget.seconds))
 
 
 class Recorder(unittest.TestResult):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance import __version__
-from conformance.estimate import beyond_budget
+from conformance.estimate import Estimate, beyond_budget
 from conformance.execution.conclusion import conclude
 from conformance.execution.coverage import not_covered
 from conformance.execution.deadline import NEVER
@@ -23,7 +23,7 @@ from conformance.execution.request import Listener, RunRequest
 from conformance.execution.resume import boot_id, fingerprints, refuse_another_run
 from conformance.plan import Plan
 from conformance.results.baseline import differences
-from conformance.results.journal import RunHeader, Start
+from conformance.results.journal import NO_ESTIMATE, RunHeader, Start
 from conformance.results.journal_writer import Journal
 from conformance.results.record import CaseResult
 from conformance.results.redact import Redactor
@@ -62,8 +62,10 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
             refuse_another_run(request.output, former.header, header)
             starts, header, kept = former.starts, former.header, list(former.kept)
             journal = stack.enter_context(Journal.resume(request.output, former, start, redact=redact))
-        listener.run_started(header, tuple(kept))
-        _warn(request, plan, facts, header, kept, listener)
+        rest = _rest(request, plan, facts, kept)
+        now_told = replace(header, budget_minutes=_budget_minutes(request), estimate=rest.record())
+        listener.run_started(now_told, tuple(kept))  # the record keeps what the run began with
+        _warn(request, plan, header, rest, listener)
         references = References(pools, str(facts.get("isa", "")), request.load_seconds, listener.note)
         launches = {} if former is None else former.launches
         measurement = Measurement(request, plan, pools, references, journal, listener, kept, launches)
@@ -88,7 +90,7 @@ def report_again(request: RunRequest, listener: Listener) -> dict[str, Any]:
     assert former is not None
     plan = request.plan(former.header.facts)
     refuse_another_run(request.output, former.header, _header(request, plan, {}))
-    listener.run_started(former.header, former.results)
+    listener.run_started(replace(former.header, budget_minutes=None, estimate=dict(NO_ESTIMATE)), former.results)
     listener.note(f"nothing to resume in {request.output}: every case has its verdict; this is the report again")
     starts = (*former.starts[:-1], replace(former.starts[-1], interrupted=False))
     redact = Redactor.of_this_machine(keep=kept_folders(request.output, plan))
@@ -100,21 +102,19 @@ def kept_folders(output: Path, plan: Plan) -> list[str]:
     return [str(output.resolve()), *sorted({str(case.model.folder) for case in plan.cases})]
 
 
-def _warn(
-    request: RunRequest,
-    plan: Plan,
-    facts: Mapping[str, Any],
-    header: RunHeader,
-    kept: Sequence[CaseResult],
-    listener: Listener,
-) -> None:
+def _rest(request: RunRequest, plan: Plan, facts: Mapping[str, Any], kept: Sequence[CaseResult]) -> Estimate:
+    """The estimate of what former processes have left."""
+    settled = {result.id for result in kept}
+    rest = replace(plan, cases=tuple(case for case in plan.cases if case.id not in settled))
+    return request.estimate(rest, facts)
+
+
+def _warn(request: RunRequest, plan: Plan, header: RunHeader, rest: Estimate, listener: Listener) -> None:
     """Say before the first case what is to be known of the baseline and of the budget."""
     if request.baseline is not None:
         for sentence in differences(request.baseline, plan.hash, header.planned):
             listener.note(sentence)
-    settled = {result.id for result in kept}
-    rest = replace(plan, cases=tuple(case for case in plan.cases if case.id not in settled))
-    if warning := beyond_budget(request.estimate(rest, facts), request.budget.seconds):
+    if warning := beyond_budget(rest, request.budget.seconds):
         listener.note(warning)
 
 
@@ -143,6 +143,10 @@ def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHea
         boot_id=boot_id(),
         models=fingerprints(plan),
         facts=facts,
-        budget_minutes=None if request.budget == NEVER else round(request.budget.seconds / 60, 6),
+        budget_minutes=_budget_minutes(request),
         estimate=request.estimate(plan, facts).record(),
     )
+
+
+def _budget_minutes(request: RunRequest) -> float | None:
+    return None if request.budget == NEVER else round(request.budget.seconds / 60, 6)

@@ -18,6 +18,7 @@ from conformance.duration import clock, in_words
 from conformance.results.comparison import Change, Comparison
 from conformance.results.document import BASELINE_MEANINGS, EXIT_MEANINGS, count_verdicts, final_exit_code
 from conformance.results.explanation import describe, explain
+from conformance.results.going_on import is_unfinished
 from conformance.results.journal import RunHeader
 from conformance.results.margin import Margin, worst_margin
 from conformance.results.printable import encodable, one_line, printable
@@ -100,7 +101,7 @@ class Console:
         if isinstance(device, Mapping) and device.get("name"):
             self._line(f"device: {one_line(str(device['name']))}")
 
-    def retell(self, document: Mapping[str, Any], files: Iterable[Path | str] = ()) -> None:
+    def retell(self, document: Mapping[str, Any], files: Iterable[Path | str] = (), resume: str = "") -> None:
         """Show a run that has ended as it was shown: the beginning, what did not pass, the groups, the summary."""
         run = document["run"]
         self._begin(document["conformance_version"], run["backend"], run["planned"], document["facts"])
@@ -113,7 +114,7 @@ class Console:
             for result in members:
                 self.case_finished(result)
             self.group_finished(target, model, members)
-        self.run_finished(document, files)
+        self.run_finished(document, files, resume)
 
     def case_started(self, case_id: str) -> None:
         """Show which case is in flight."""
@@ -147,8 +148,11 @@ class Console:
         """Something that is worth a line and is no verdict: waiting for a device, a quirk that has expired."""
         self._line(text, "yellow")
 
-    def run_finished(self, document: Mapping[str, Any], files: Iterable[Path | str] = ()) -> None:
-        """The summary: per suite and target the verdicts and the worst margin, what a PASS does not cover, files."""
+    def run_finished(self, document: Mapping[str, Any], files: Iterable[Path | str] = (), resume: str = "") -> None:
+        """The summary: per suite and target the verdicts and the worst margin, what a PASS does not cover, files.
+
+        `resume` is the command that goes on with the run, said where it ended early.
+        """
         self._stop()
         self._table(document["summary"]["groups"])
         worst = [Margin.from_json(suite["worst"]) for suite in document["summary"]["suites"] if suite["worst"]]
@@ -161,6 +165,8 @@ class Console:
         self._line("")
         for file in files:
             self._line(f"written: {file}")
+        if resume and is_unfinished(document):
+            self._line(f"`--resume` goes on: {resume}", "yellow")
         if "baseline" in document:
             self._baseline(document["baseline"], document["run"]["plan_hash"])
         code = final_exit_code(document)

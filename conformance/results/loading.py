@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from conformance.names import UsageError
+from conformance.results.going_on import resume_command
+from conformance.results.journal import JournalError, read_journal
 from conformance.results.output import JOURNAL, RESULTS
 from conformance.results.validation import DocumentError, parse_document
 
@@ -51,5 +53,10 @@ def _absent(path: Path, file: Path) -> str:
     if file == path:
         return f"there is no file {path}"
     if (path / JOURNAL).exists():
-        return f"{path} holds no {RESULTS}, but a {JOURNAL}: the run in it has not ended, or was killed before its end"
+        said = f"{path} holds no {RESULTS}, but a {JOURNAL}: the run in it has not ended, or was killed before its end"
+        try:
+            argv = read_journal(path).header.argv
+        except JournalError as error:
+            return f"{said}; it cannot be resumed: {error}"
+        return f"{said}; if it is not at work any more, `--resume` goes on: {resume_command(argv, path)}"
     return f"{path} holds no {RESULTS}; name the folder that a run wrote (--output), or the file"
