@@ -157,8 +157,8 @@ def test_what_the_engine_refused_is_incomplete_and_what_the_plan_knew_is_rightly
     assert exit_code([known, refused]) == 5
     built = document([result(), known, refused])
     assert built["not_covered"][:2] == [
-        "1 case is NOT_SUPPORTED: no encoder (1).",
-        "1 case was refused by the engine although the profile claims it: no colours (1).",
+        "1 case is NOT_SUPPORTED: no encoder.",
+        "1 case was refused by the engine although the profile claims it: no colours.",
     ]
     assert document_faults(built) == []
     built["run"]["exit_code"] = 0
@@ -202,11 +202,18 @@ def test_a_document_says_what_a_pass_does_not_cover() -> None:
     absent = result(Verdict.ENVIRONMENT, test="test_two", reason="no XPU device is visible")
     told = document([result(), absent], not_covered=["Nothing is said of speed."])["not_covered"]
     assert told == [
-        "1 case is ENVIRONMENT: no XPU device is visible (1).",
+        "1 case is ENVIRONMENT: no XPU device is visible.",
         "Only these models were run: qwen3-0.6. Other weights and sizes are not covered.",
         "Only these targets were run: transformers/sdpa/bfloat16. Nothing is said of any other.",
         "Nothing is said of speed.",
     ]
+
+
+def test_reasons_are_counted_only_where_there_are_several() -> None:
+    late = [result(Verdict.NOT_RUN, test=f"test_{index}", reason="too late") for index in range(3)]
+    given_up = result(Verdict.NOT_RUN, test="test_x", reason="given up")
+    assert document(late)["not_covered"][0] == "3 cases are NOT_RUN: too late."
+    assert document([*late, given_up])["not_covered"][0] == "4 cases are NOT_RUN: too late (3); given up (1)."
 
 
 def test_cases_come_in_the_order_of_the_plan() -> None:

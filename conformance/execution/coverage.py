@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from conformance.plan import Plan
 from conformance.profile import Profile
+from conformance.results.record import CaseResult
+from conformance.verdict import Verdict
 
 
-def not_covered(plan: Plan, profile: Profile) -> list[str]:
-    """One sentence for each thing that a reader could think was covered."""
+def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> list[str]:
+    """One sentence for each thing that a reader of these results could think was covered.
+
+    Targets, models and quirks of cases that never ran are left out: nobody thinks that those were covered.
+    """
+    verdicts = {result.id: result.verdict for result in results}
+    executed = [case for case in plan.cases if case.id in verdicts and verdicts[case.id].is_executed]
     sentences = []
-    eager = sorted({f"{case.effective_target}" for case in plan.cases if case.precision == "eager"})
+    eager = sorted({f"{case.effective_target}" for case in executed if case.precision == "eager"})
     if plan.device == "cpu" and eager:
         sentences.append(
             f"{', '.join(eager)}: on a CPU this is the yardstick itself, so a ratio near 1 is no evidence there."
@@ -17,7 +26,7 @@ def not_covered(plan: Plan, profile: Profile) -> list[str]:
     towers = sorted(
         {
             f"{case.effective_target}"
-            for case in plan.cases
+            for case in executed
             if case.vision is not None
             and case.precision != "eager"
             and case.vision.precision[case.effective_target.dtype] == "eager"
@@ -28,16 +37,17 @@ def not_covered(plan: Plan, profile: Profile) -> list[str]:
             f"{', '.join(towers)}: on a CPU the vision tower is the yardstick's own, so a ratio of its features near 1 "
             "is no evidence there."
         )
-    if any(case.model.tier == "embedded" for case in plan.cases):
+    if any(case.model.tier == "embedded" for case in executed):
         sentences.append(
             "The embedded models are tiny: shapes of full-size models, long contexts, large batches were not reached."
         )
-    local = sorted({case.model.name for case in plan.cases if not case.model.answers})
+    local = sorted({case.model.name for case in executed if not case.model.answers})
     if local:
         sentences.append(
             f"{', '.join(local)}: no right answers are known, so what reference and engine get wrong alike is not seen."
         )
-    applied = {name for case in plan.cases for name in case.quirks}
+    applied = {name for case in executed for name in case.quirks}
+    applied |= {name for case in plan.cases if verdicts.get(case.id) is Verdict.SKIPPED for name in case.quirks}
     sentences += [
         f"Quirk {quirk.id} was applied, so this is not covered: {quirk.uncovered}."
         for quirk in profile.quirks

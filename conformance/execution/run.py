@@ -126,7 +126,7 @@ def _conclude(
     results: Sequence[CaseResult],
     redact: Redactor,
 ) -> dict[str, Any]:
-    sentences = not_covered(plan, request.profile)
+    sentences = not_covered(plan, request.profile, results)
     return conclude(request.output, header, starts, results, sentences, redact, request.junit, request.baseline)
 
 

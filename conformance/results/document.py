@@ -195,6 +195,8 @@ def _told_by(results: Sequence[CaseResult], planned: int) -> list[str]:
 
 def _reasons(results: Sequence[CaseResult]) -> str:
     reasons = Counter(result.reason or "no reason given" for result in results)
+    if len(reasons) == 1:  # the sentence has counted them
+        return next(iter(reasons))
     return "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
 
 
