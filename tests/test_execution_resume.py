@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from recorded import header, result
 
 from conformance.execution import resume
-from conformance.execution.resume import boot_id, culprits, what_changed
+from conformance.execution.resume import boot_id, culprits, refuse_another_run, what_changed
+from conformance.names import UsageError
 from conformance.results.journal import JournalContent, RunHeader, Start
 
 ONE, TWO = result(test="test_one"), result(test="test_two")
@@ -63,15 +65,27 @@ def test_the_same_run_differs_in_nothing() -> None:
     [
         ({"version": "0.2.0"}, "version: 0.1.0 then, 0.2.0 now"),
         ({"backend": "xpu"}, "backend: cpu then, xpu now"),
-        ({"profile_sha256": "ef" * 32}, "profile (sha256): "),
-        ({"plan_hash": "01" * 32}, "plan (hash): "),
+        ({"profile_sha256": "ef" * 32}, "profile (sha256): abababababab then, efefefefefef now"),
+        ({"plan_hash": "01" * 32}, "plan (hash): cdcdcdcdcdcd then, 010101010101 now"),
         ({"models": {"mine": "other"}}, "model mine: files in its folder have been changed"),
-        ({"planned": (ONE.id,)}, "cases: 1 of then are not planned now, 0 of now were not planned then"),
+        ({"planned": (ONE.id,)}, "cases: 1 of then are not planned now"),
+        ({"planned": (ONE.id, TWO.id, "x")}, "cases: 1 of now were not planned then"),
+        ({"planned": (TWO.id, ONE.id)}, "cases: in another order"),
     ],
 )
 def test_another_run_is_told_by_what_differs(change: dict[str, Any], said: str) -> None:
     (found,) = what_changed(THEN, dataclasses.replace(THEN, **change))
-    assert found.startswith(said)
+    assert found == said
+
+
+def test_the_refusal_leads_with_the_arguments_then_and_now(tmp_path: Path) -> None:
+    now = dataclasses.replace(THEN, plan_hash="01" * 32, argv=("--backend", "cpu", "-k", "a b", "--resume"))
+    with pytest.raises(UsageError) as caught:
+        refuse_another_run(tmp_path, THEN, now)
+    assert caught.value.faults[1:3] == (
+        "  it was started with: --backend cpu",
+        "  now: --backend cpu -k 'a b' --resume",
+    )
 
 
 @settings(max_examples=40, deadline=None)

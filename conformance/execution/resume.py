@@ -17,6 +17,8 @@ from conformance.results.redact import Redactor
 DEATHS_ALLOWED = 1
 """How often a run may die while a case is in flight before that case is not started again."""
 
+_DIGITS = 12  # of a hash, to tell it from another
+
 _FACTS = (
     "device",
     "versions",
@@ -65,18 +67,20 @@ def what_changed(then: RunHeader, now: RunHeader) -> list[str]:
     Facts are compared as far as they are known now. Both headers are as a journal has them, redacted.
     """
     found = [
-        f"{name}: {_short(before)} then, {_short(after)} now"
-        for name, before, after in (
-            ("version", then.version, now.version),
-            ("backend", then.backend, now.backend),
-            ("profile (sha256)", then.profile_sha256, now.profile_sha256),
-            ("plan (hash)", then.plan_hash, now.plan_hash),
+        f"{name}: {_short(before[:length])} then, {_short(after[:length])} now"
+        for name, before, after, length in (
+            ("version", then.version, now.version, None),
+            ("backend", then.backend, now.backend, None),
+            ("profile (sha256)", then.profile_sha256, now.profile_sha256, _DIGITS),
+            ("plan (hash)", then.plan_hash, now.plan_hash, _DIGITS),
         )
         if before != after
     ]
     if then.planned != now.planned:
         gone, new = set(then.planned) - set(now.planned), set(now.planned) - set(then.planned)
-        found.append(f"cases: {len(gone)} of then are not planned now, {len(new)} of now were not planned then")
+        said = [f"{len(gone)} of then are not planned now"] * bool(gone)
+        said += [f"{len(new)} of now were not planned then"] * bool(new)
+        found.append(f"cases: {', '.join(said) or 'in another order'}")
     for model in now.models:
         if then.models.get(model) != now.models[model]:
             found.append(f"model {model}: files in its folder have been changed")
@@ -93,8 +97,9 @@ def refuse_another_run(output: Path, then: RunHeader, now: RunHeader) -> None:
     if found:
         raise UsageError(
             f"{output}: the run there cannot be resumed, because it is another one than this would be:",
+            f"  it was started with: {shlex.join(then.argv)}",
+            f"  now: {shlex.join(now.argv)}",
             *(f"  {difference}" for difference in found),
-            f"it was started with: {shlex.join(then.argv)}",
             "resume it with those arguments on that machine, or leave --resume out: it is put aside, and all runs anew",
         )
 
