@@ -97,8 +97,8 @@ def beyond_budget(found: Estimate, budget: float) -> str:
     if rest:
         left = " ".join(f"--suite {suite}" for suite in rest)
         said += (
-            f"Without {' and '.join(f'{suite} ({clock(by_suite[suite])})' for suite in dropped)}, "
-            f"{clock(sum(by_suite[suite] for suite in rest))} would be left: {left}; or "
+            f"Without {', '.join(f'{suite} ({clock(by_suite[suite])})' for suite in dropped)}, "
+            f"the run would take {clock(sum(by_suite[suite] for suite in rest))}: {left}; or "
         )
     else:
         said += "No suite fits in whole: ask for fewer targets (--attention, --dtype), or "

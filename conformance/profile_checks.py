@@ -42,7 +42,7 @@ def expired_quirks(profile: Profile, as_of: datetime.date) -> list[str]:
     """One line for each quirk that expired before `as_of`."""
     return [
         f"{profile.path}: quirks[{index}] ({quirk.id}).expires: expired on {quirk.expires} (judged on {as_of}), so it "
-        f"is not applied; {quirk.owner} re-tests it and removes it or dates it anew"
+        f"is not applied; owner: {quirk.owner}; it is to be tested again and removed or dated anew"
         for index, quirk in enumerate(profile.quirks)
         if quirk.expired(as_of)
     ]

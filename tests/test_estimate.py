@@ -112,9 +112,10 @@ def one(**seconds: float) -> Estimate:
         (
             60,
             "the estimate of 2 min 20 s exceeds the budget of 1 min: what has not started by then will be NOT_RUN. "
-            "Without generation (2 min), 20 s would be left: --suite embedding --suite reward; or give it --budget 3",
+            "Without generation (2 min), the run would take 20 s: --suite embedding --suite reward; "
+            "or give it --budget 3",
         ),
-        (18, "Without generation (2 min) and embedding (12 s), 8 s would be left: --suite reward; or"),
+        (18, "Without generation (2 min), embedding (12 s), the run would take 8 s: --suite reward; or"),
         (6, "No suite fits in whole: ask for fewer targets (--attention, --dtype), or give it --budget 3"),
     ],
 )

@@ -199,7 +199,9 @@ def test_expiry_is_judged_on_the_given_day() -> None:
     expires = profile.quirks[0].expires
     assert expired_quirks(profile, expires) == []
     later = expires.replace(year=expires.year + 1)
-    assert "expired on 2027-02-28" in expired_quirks(profile, later)[0]
+    said = expired_quirks(profile, later)[0]
+    assert "expired on 2027-02-28" in said
+    assert said.endswith("; owner: someone; it is to be tested again and removed or dated anew")
 
 
 def test_a_profile_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:

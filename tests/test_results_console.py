@@ -46,7 +46,7 @@ def test_a_reason_that_many_cases_share_is_said_once_and_counted() -> None:
     many = [result(Verdict.NOT_RUN, test=f"test_{index}", reason="the budget was spent") for index in range(9)]
     shown = _shown(result(), *many, result(Verdict.ENVIRONMENT, test="test_x", reason="the budget was spent"))
     assert shown.count("\nNOT_RUN ") == 1 and shown.count("\nENVIRONMENT ") == 1
-    assert "- 9 cases are NOT_RUN: the budget was spent (9).\n" in shown
+    assert "- 9 cases are NOT_RUN: the budget was spent.\n" in shown
 
 
 def test_a_failure_is_shown_in_full_at_once() -> None:
@@ -79,6 +79,12 @@ def test_a_pass_is_silent_and_what_could_not_run_takes_one_line() -> None:
 def test_a_group_takes_one_line_with_counts_and_worst_margin() -> None:
     line = next(line for line in _shown(result(), FAILED).splitlines() if line.startswith("[2/2]"))
     assert line == "[2/2] transformers/sdpa/bfloat16 qwen3-0.6: 1 PASS, 1 FAIL; worst margin 2 (pooled ratio)"
+
+
+def test_a_group_that_did_not_run_takes_no_line_of_its_own() -> None:
+    shown = _shown(result(Verdict.NOT_RUN, reason="the budget was spent"))
+    assert "[1/1]" not in shown and "worst margin none" not in shown
+    assert "NOT_RUN embedding.test_vectors_agree" in shown and "1 NOT_RUN in 90.0 s" in shown
 
 
 def test_the_summary_ends_with_what_is_not_covered_the_files_and_the_exit_code() -> None:

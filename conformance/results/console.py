@@ -135,7 +135,12 @@ class Console:
         self._progress("")
 
     def group_finished(self, target: str, model: str, results: Sequence[CaseResult]) -> None:
-        """One line on the cases of a model on a target: how many of each verdict, and the worst margin."""
+        """One line on the cases of a model on a target: how many of each verdict, and the worst margin.
+
+        None where none was executed: why was said once, and they are counted at the end.
+        """
+        if not any(result.verdict.is_executed for result in results):
+            return
         worst = worst_margin(
             (result.id, figure) for result in results for judgement in result.judgements for figure in judgement.figures
         )
