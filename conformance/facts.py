@@ -82,7 +82,12 @@ def read_facts(path: Path) -> dict[str, Any]:
     """Facts of another machine from a JSON file. Raises UsageError with every fault."""
     try:
         facts = checkpoint.read_json(path)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"facts {path}: cannot be read: {error.strerror}; a JSON file belongs there, like what `list --json` "
+            'prints under "facts"'
+        ) from error
+    except ValueError as error:
         raise UsageError(f"facts {path}: {error}") from error
     if not isinstance(facts, dict):
         raise UsageError(f"facts {path}: should be one JSON object with {', '.join(KEYS)}")

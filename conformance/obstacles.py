@@ -29,7 +29,10 @@ def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
 def missing_device(device: str, facts: Mapping[str, Any]) -> str:
     """Why a device of that type cannot be used on the machine of these facts, or an empty text."""
     about = facts.get("device", {})
-    if about.get("type", device) == device and about.get("available") is False:
+    kind = about.get("type")
+    if kind is not None and kind != device:  # facts of a file: those of a run are about the profile's device
+        return f"the facts are of a machine with a device of the type {kind!r}, and the profile is for {device!r}"
+    if about.get("available") is False:
         return about.get("reason") or f"no {device} device is available on this machine"
     return ""
 

@@ -137,10 +137,11 @@ def test_a_quirk_that_waits_for_facts_is_undecided_until_they_are_there() -> Non
     assert (large.verdict, large.undecided, large.quirks) == (None, (), ())
 
 
-def test_facts_of_another_type_of_device_say_nothing() -> None:
+def test_facts_of_another_type_of_device_make_every_case_environment_and_decide_no_quirk() -> None:
     profile = world.profile(add=world.quirk('memory_gib = "<20", suite = "words"', "skip = true"))
-    case = world.plan(profile, {"device": {"type": "cpu", "memory_gib": 16, "available": False}}).cases[0]
-    assert (case.verdict, case.undecided) == (None, ("quirk late-drift",))
+    case = world.plan(profile, {"device": {"type": "cpu", "memory_gib": 16, "available": True}}).cases[0]
+    assert (case.verdict, case.undecided) == (Verdict.ENVIRONMENT, ("quirk late-drift",))
+    assert case.reason == "the facts are of a machine with a device of the type 'cpu', and the profile is for 'toy'"
 
 
 def test_without_the_device_every_case_is_environment_with_the_reason() -> None:
