@@ -8,13 +8,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from background import eventually
 from hypothesis import given, settings
 from recorded import VISION, document, header, result, texts
 
 from conformance.judgement import Figure
+from conformance.results import console as console_module
 from conformance.results.console import Console
 from conformance.results.explanation import describe
 from conformance.results.record import CaseResult
@@ -92,11 +95,12 @@ def test_the_summary_ends_with_what_is_not_covered_the_files_and_the_exit_code()
     row = next(line for line in lines if "1 PASS, 1 FAIL" in line and line.startswith(("|", "\u2502")))
     assert re.split(r"\s*[|\u2502]\s*", row)[1:-1] == [
         "embedding",
-        "transformers/sdpa/bfloat16",
+        "sdpa/bfloat16",
         "1 PASS, 1 FAIL",
         "2",
         "pooled ratio",
     ]
+    assert any(line.rstrip() == "engine: transformers" for line in lines)
     assert "- Nothing is said of speed." in lines
     assert lines[-2:] == [
         "written: out/results.json",
@@ -149,9 +153,24 @@ def test_a_terminal_shows_one_moving_line_and_leaves_none_behind() -> None:
         console.case_finished(FAILED)
         console.case_started(result().id)
         moving = file.getvalue().splitlines()[-1]
-    assert "1/2, 1 failed  embedding.test_vectors_agree" in moving
+    assert "1/2, 1 failed, 1 s  embedding.test_vectors_agree" in moving
     assert max(len(part) for part in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\r", moving).split("\r")) <= 60
     assert file.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor shown again, the line taken away
+
+
+def test_the_moving_line_shows_the_time_that_goes_by_in_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, now = io.StringIO(), [100.0]
+    monkeypatch.setattr(console_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with Console(file, terminal=True, width=90) as console:
+        console.run_started(header([FAILED]))
+        console.case_started(FAILED.id)
+        now[0] += 62
+        assert eventually(lambda: "0/1, 1 min 2 s  embedding.test_two" in file.getvalue(), 5)
+
+
+def test_a_run_without_results_shows_no_table() -> None:
+    shown = _shown(interrupted=True)
+    assert not set("\u2502\u2503|") & set(shown) and "no cases in 90.0 s" in shown
 
 
 def test_long_lines_are_not_wrapped_in_a_log() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,6 @@ from typing import Any, TextIO, cast
 
 import rich.console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from conformance.duration import clock, in_words
@@ -24,6 +24,7 @@ from conformance.results.margin import Margin, worst_margin
 from conformance.results.printable import encodable, one_line, printable
 from conformance.results.record import CaseResult
 from conformance.results.silence import fall_silent
+from conformance.results.summary_table import summary_table
 from conformance.verdict import Verdict
 
 _SHOWN = 20  # known failures: they are listed for the record, not for reading
@@ -65,6 +66,8 @@ class Console:
             self._screen.width = _WIDE
         self._live: Live | None = None
         self._planned = self._done = self._failures = 0
+        self._case = ""  # in flight
+        self._began = time.monotonic()
         self._known: set[tuple[Verdict, str]] = set()  # why cases did not run, as far as it was said
 
     def __enter__(self) -> Console:
@@ -87,7 +90,8 @@ class Console:
         if self._terminal:
             self._live = Live(
                 console=self._screen,
-                auto_refresh=False,
+                get_renderable=self._moving_line,
+                refresh_per_second=1,  # the time goes on while a case does
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
@@ -159,7 +163,8 @@ class Console:
         `resume` is the command that goes on with the run, said where it ended early.
         """
         self._stop()
-        self._table(document["summary"]["groups"])
+        if groups := document["summary"]["groups"]:
+            self._screen.print(summary_table(groups, self._screen.width, self._text))
         worst = [Margin.from_json(suite["worst"]) for suite in document["summary"]["suites"] if suite["worst"]]
         for entry in sorted(worst, key=lambda entry: -entry.margin)[:1]:
             self._line(f"closest to its limit: {entry.figure.name} = {describe(entry.figure)} in {entry.case}")
@@ -204,29 +209,17 @@ class Console:
             f"{len(changes.unseen)} not executed now"
         )
 
-    def _table(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        table = Table(pad_edge=False)
-        for heading in ("suite", "target", "verdicts", "worst margin", "of"):
-            table.add_column(self._text(heading), overflow="fold")
-        for group in groups:
-            worst = Margin.from_json(group["worst"]) if group["worst"] else None
-            failed = any(Verdict(verdict).is_failure for verdict in group["verdicts"])
-            table.add_row(
-                self._text(group["suite"]),
-                self._text(group["target"]),
-                self._text(_verdicts(group["verdicts"]), "red" if failed else ""),
-                self._text("-" if worst is None else f"{worst.margin:.3g}"),
-                self._text("-" if worst is None else worst.figure.name),
-            )
-        self._screen.print(table)
-
     def _progress(self, case_id: str) -> None:
-        if self._live is None:
-            return
+        self._case = case_id
+        if self._live is not None:
+            self._live.refresh()
+
+    def _moving_line(self) -> Text:
         failed = f", {self._failures} failed" if self._failures else ""
-        text = self._text(f"{self._done}/{self._planned}{failed}  {case_id}")
+        elapsed = clock(time.monotonic() - self._began)
+        text = self._text(f"{self._done}/{self._planned}{failed}, {elapsed}  {self._case}")
         text.no_wrap, text.overflow = True, "crop"  # not "ellipsis": its character is not in every encoding
-        self._live.update(text, refresh=True)
+        return text
 
     def _line(self, text: str, style: str = "") -> None:
         self._screen.print(self._text(one_line(text), style), soft_wrap=True)
