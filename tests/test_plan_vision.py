@@ -111,7 +111,9 @@ def test_a_tower_that_is_the_yardsticks_own_is_said_not_to_be_covered() -> None:
         profile = world.profile(world.TOP_LINES.replace('device = "toy"', f'device = "{device}"'))
         plan = world.plan(profile, catalogue=SEEING, dtypes=("bfloat16",), attentions=("quick",), **selection)
         results = [result(id=case.id) for case in plan.cases]
-        return [each for each in not_covered(plan, profile, results) if "the vision tower is the yardstick's own" in each]
+        return [
+            each for each in not_covered(plan, profile, results) if "the vision tower is the yardstick's own" in each
+        ]
 
     (sentence,) = said("cpu", visions=("plain",))
     assert sentence.startswith("transformers/quick/bfloat16/vision=plain: ")
