@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import world
+from recorded import result
 
 from conformance.catalogue import Catalogue, Model
 from conformance.execution.coverage import not_covered
@@ -109,7 +110,10 @@ def test_a_tower_that_is_the_yardsticks_own_is_said_not_to_be_covered() -> None:
     def said(device: str, **selection: Any) -> list[str]:
         profile = world.profile(world.TOP_LINES.replace('device = "toy"', f'device = "{device}"'))
         plan = world.plan(profile, catalogue=SEEING, dtypes=("bfloat16",), attentions=("quick",), **selection)
-        return [each for each in not_covered(plan, profile) if "the vision tower is the yardstick's own" in each]
+        results = [result(id=case.id) for case in plan.cases]
+        return [
+            each for each in not_covered(plan, profile, results) if "the vision tower is the yardstick's own" in each
+        ]
 
     (sentence,) = said("cpu", visions=("plain",))
     assert sentence.startswith("transformers/quick/bfloat16/vision=plain: ")
