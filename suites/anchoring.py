@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ from suites.inputs.generation import GenerationInputs
 
 if TYPE_CHECKING:
     from conformance.tokenization import Tokenizer
-
-Pictures = Mapping[str, Sequence[Sequence[Any]]]
 
 TOP, DRAWN, SEED = 20, 44, 20261130
 """Candidates of a position: the forced token, the reference's best, and ids drawn from a seed (one set for all)."""
@@ -73,12 +70,11 @@ def capped(greedy: Generations, max_tokens: int | None, tokenizer: Tokenizer) ->
     )
 
 
-def anchored(ask: Ask, max_tokens: int, pictures: Pictures | None = None) -> Generations:
+def anchored(ask: Ask, max_tokens: int) -> Generations:
     """Greedy text in which every token was chosen after the reference's text up to its last divergence.
 
     Where the engine's token differs from the reference's, the engine's is kept for the judgement, the reference's
-    takes its place in the prompt, and generation goes on from there. `pictures` are the arguments `images` and
-    `videos` that belong to the prompts.
+    takes its place in the prompt, and generation goes on from there.
     """
     reference = capped(ask.reference.greedy, max_tokens, ask.tokenizer)
     found: Generations = ask.own.greedy
@@ -91,7 +87,9 @@ def anchored(ask: Ask, max_tokens: int, pictures: Pictures | None = None) -> Gen
             break
         left = max(len(reference.token_ids[row]) - checked[row] for row in open_rows)
         prompts = [[*reference.prompt_token_ids[row], *reference.token_ids[row][: checked[row]]] for row in open_rows]
-        beside: dict[str, Any] = {kind: [given[row] for row in open_rows] for kind, given in (pictures or {}).items()}
+        beside: dict[str, Any] = {
+            kind: [given[row] for row in open_rows] for kind, given in ask.inputs.pictures.items()
+        }
         more = ask.runner.generate(prompts, max_tokens=left, **beside)
         ran = _together(ran, more.effective)
         for row, tokens in zip(open_rows, more.token_ids, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from conformance import criteria
 from conformance.discovery import load_tests
-from conformance.runner import ForcedLogprobs, Generations
+from conformance.runner import Generations
 from conformance.suite import Ask, observation, requirement
 from conformance.workload import Workload
 from suites import anchoring
@@ -25,30 +25,6 @@ class Generation(GreedyText):
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(generation.inputs)
     workload = Workload(prompts=33, tokens=9369, longest=1150, new_tokens=128)
-
-    @observation(yardstick=False)
-    @staticmethod
-    def greedy(ask: Ask) -> Generations:
-        return ask.runner.generate(
-            ask.inputs.prompts,
-            max_tokens=ask.settings.get("max_tokens", MAX_TOKENS),
-            top_k=ask.settings.get("top_k", anchoring.TOP),
-        )
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def anchored(ask: Ask) -> Generations:
-        return anchoring.anchored(ask, ask.settings.get("max_tokens", MAX_TOKENS))
-
-    @observation()
-    @staticmethod
-    def prefilled(ask: Ask) -> ForcedLogprobs:
-        return ask.runner.score_tokens(*anchoring.forced(ask), via="prefill")
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def decoded(ask: Ask) -> ForcedLogprobs:
-        return ask.runner.score_tokens(*anchoring.forced(ask), via="decode")
 
     @observation(yardstick=False)
     @staticmethod
@@ -79,25 +55,13 @@ class Generation(GreedyText):
         "GEN-040", "Greedy text MUST be the reference's; it may leave it only where the reference is undecided."
     )
     def test_greedy_tokens_agree(self) -> None:
-        self.judge(
-            criteria.tokens.divergence_is_a_tie(
-                x=self.observed.greedy,
-                r=self.capped_reference(),
-                sigma_gap=self.sigma_gap(),
-            )
-        )
+        self.judge_greedy()
 
     @requirement(
         "GEN-050", "After a divergence, set back on the reference's text, the rest MUST be the reference's too."
     )
     def test_anchored_tokens_agree(self) -> None:
-        self.judge(
-            criteria.tokens.every_divergence_is_a_tie(
-                x=self.observed.anchored,
-                r=self.capped_reference(),
-                sigma_gap=self.sigma_gap(),
-            )
-        )
+        self.judge_anchored()
 
     @requirement("GEN-060", "Logprobs of forced tokens through prefill MUST equal the reference's within rounding.")
     def test_prefill_logprobs_agree(self) -> None:
@@ -105,9 +69,7 @@ class Generation(GreedyText):
 
     @requirement("GEN-070", "Logprobs of forced tokens through decode MUST equal the reference's within rounding.")
     def test_decode_logprobs_agree(self) -> None:
-        tokens = max(len(ids) for ids in self.reference.greedy.token_ids)
-        self.judge(criteria.observed.went_token_by_token(self.observed.decoded.effective, tokens=tokens))
-        self.judge_logprobs(self.observed.decoded)
+        self.judge_decoded()
 
     @requirement("GEN-080", "Text MUST end with the model's end token where the reference's does, and say so.")
     def test_text_ends_at_end_tokens(self) -> None:
@@ -120,10 +82,7 @@ class Generation(GreedyText):
 
     @requirement("GEN-090", "The continuation MUST be the one that is known to be right.", answers=True)
     def test_continuation_is_known(self) -> None:
-        known = self.bench.inputs.continuations
-        if "max_tokens" in self.bench.settings:  # the reference's text is the known one: a test holds that
-            known = self.capped_reference().texts
-        self.judge(criteria.tokens.texts_are_known(texts=self.observed.greedy.texts, known=known))
+        self.judge_continuations()
 
     @requirement("GEN-100", "Text that ends MUST be the text that is known to be right.", answers=True)
     def test_ended_text_is_known(self) -> None:

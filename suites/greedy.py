@@ -1,6 +1,7 @@
-"""What suites of greedy text share: how texts, their endings and forced logprobs are judged.
+"""What suites of greedy text share: what they ask, and how texts, their endings and forced logprobs are judged.
 
-Their observations are `greedy` (free text), `prefilled` and `decoded` (forced logprobs); `prefilled` has the yardstick.
+Their inputs have `prompts`, `continuations` (None where one is not known) and `pictures`, the runner's arguments that
+go with the prompts; `prefilled` has the yardstick.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 from conformance import criteria
 from conformance.runner import ForcedLogprobs, Generations
-from conformance.suite import ConformanceSuite
+from conformance.suite import Ask, ConformanceSuite, observation
 from suites import anchoring
 
 MAX_TOKENS = 128
@@ -18,6 +19,64 @@ MAX_TOKENS = 128
 
 class GreedyText(ConformanceSuite):
     """Greedy text against the reference's, its logprobs against reference and yardstick."""
+
+    @observation(yardstick=False)
+    @staticmethod
+    def greedy(ask: Ask) -> Generations:
+        """Free text."""
+        return ask.runner.generate(
+            ask.inputs.prompts,
+            max_tokens=ask.settings.get("max_tokens", MAX_TOKENS),
+            top_k=ask.settings.get("top_k", anchoring.TOP),
+            **ask.inputs.pictures,
+        )
+
+    @observation(reference=False, yardstick=False)
+    @staticmethod
+    def anchored(ask: Ask) -> Generations:
+        """Free text, set back on the reference's after every divergence."""
+        return anchoring.anchored(ask, ask.settings.get("max_tokens", MAX_TOKENS))
+
+    @observation()
+    @staticmethod
+    def prefilled(ask: Ask) -> ForcedLogprobs:
+        """Logprobs of the reference's tokens, read in one pass."""
+        return ask.runner.score_tokens(*anchoring.forced(ask), via="prefill", **ask.inputs.pictures)
+
+    @observation(reference=False, yardstick=False)
+    @staticmethod
+    def decoded(ask: Ask) -> ForcedLogprobs:
+        """The same, one token at a time."""
+        return ask.runner.score_tokens(*anchoring.forced(ask), via="decode", **ask.inputs.pictures)
+
+    def judge_greedy(self) -> None:
+        """Judge where free text leaves the reference's first."""
+        self.judge(
+            criteria.tokens.divergence_is_a_tie(
+                x=self.observed.greedy, r=self.capped_reference(), sigma_gap=self.sigma_gap()
+            )
+        )
+
+    def judge_anchored(self) -> None:
+        """Judge every place where text that is set back on course leaves the reference's."""
+        self.judge(
+            criteria.tokens.every_divergence_is_a_tie(
+                x=self.observed.anchored, r=self.capped_reference(), sigma_gap=self.sigma_gap()
+            )
+        )
+
+    def judge_decoded(self) -> None:
+        """Judge that decoding went token by token, and its logprobs."""
+        tokens = max(len(ids) for ids in self.reference.greedy.token_ids)
+        self.judge(criteria.observed.went_token_by_token(self.observed.decoded.effective, tokens=tokens))
+        self.judge_logprobs(self.observed.decoded)
+
+    def judge_continuations(self) -> None:
+        """Judge free text against the continuations that are known to be right."""
+        known = self.bench.inputs.continuations
+        if "max_tokens" in self.bench.settings:  # the reference's text is the known one: a test holds that
+            known = self.capped_reference().texts
+        self.judge(criteria.tokens.texts_are_known(texts=self.observed.greedy.texts, known=known))
 
     def capped_reference(self) -> Generations:
         """The reference's free text, cut where a quirk cuts the engine's."""

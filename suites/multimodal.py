@@ -11,10 +11,9 @@ from typing import Any
 
 from conformance import criteria
 from conformance.discovery import load_tests
-from conformance.runner import ForcedLogprobs, Generations, VisionFeatures
+from conformance.runner import Generations, VisionFeatures
 from conformance.suite import Ask, observation, requirement
 from conformance.workload import Workload
-from suites import anchoring
 from suites.greedy import MAX_TOKENS, GreedyText
 from suites.inputs import multimodal
 
@@ -33,34 +32,9 @@ class Multimodal(GreedyText):
 
     @observation(yardstick=False)
     @staticmethod
-    def greedy(ask: Ask) -> Generations:
-        return ask.runner.generate(
-            ask.inputs.prompts,
-            max_tokens=ask.settings.get("max_tokens", MAX_TOKENS),
-            top_k=ask.settings.get("top_k", anchoring.TOP),
-            **pictures(ask.inputs),
-        )
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def anchored(ask: Ask) -> Generations:
-        return anchoring.anchored(ask, ask.settings.get("max_tokens", MAX_TOKENS), pictures(ask.inputs))
-
-    @observation()
-    @staticmethod
-    def prefilled(ask: Ask) -> ForcedLogprobs:
-        return ask.runner.score_tokens(*anchoring.forced(ask), via="prefill", **pictures(ask.inputs))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def decoded(ask: Ask) -> ForcedLogprobs:
-        return ask.runner.score_tokens(*anchoring.forced(ask), via="decode", **pictures(ask.inputs))
-
-    @observation(yardstick=False)
-    @staticmethod
     def ended(ask: Ask) -> Generations:
         ended = ask.inputs.ended
-        return ask.runner.generate(ended.prompts, max_tokens=MAX_TOKENS, **pictures(ended))
+        return ask.runner.generate(ended.prompts, max_tokens=MAX_TOKENS, **ended.pictures)
 
     @observation()
     @staticmethod
@@ -102,21 +76,13 @@ class Multimodal(GreedyText):
         "MMG-040", "Greedy text MUST be the reference's; it may leave it only where the reference is undecided."
     )
     def test_greedy_tokens_agree(self) -> None:
-        self.judge(
-            criteria.tokens.divergence_is_a_tie(
-                x=self.observed.greedy, r=self.capped_reference(), sigma_gap=self.sigma_gap()
-            )
-        )
+        self.judge_greedy()
 
     @requirement(
         "MMG-050", "After a divergence, set back on the reference's text, the rest MUST be the reference's too."
     )
     def test_anchored_tokens_agree(self) -> None:
-        self.judge(
-            criteria.tokens.every_divergence_is_a_tie(
-                x=self.observed.anchored, r=self.capped_reference(), sigma_gap=self.sigma_gap()
-            )
-        )
+        self.judge_anchored()
 
     @requirement("MMG-060", "Logprobs of forced tokens through prefill MUST equal the reference's within rounding.")
     def test_prefill_logprobs_agree(self) -> None:
@@ -124,9 +90,7 @@ class Multimodal(GreedyText):
 
     @requirement("MMG-070", "Logprobs of forced tokens through decode MUST equal the reference's within rounding.")
     def test_decode_logprobs_agree(self) -> None:
-        tokens = max(len(ids) for ids in self.reference.greedy.token_ids)
-        self.judge(criteria.observed.went_token_by_token(self.observed.decoded.effective, tokens=tokens))
-        self.judge_logprobs(self.observed.decoded)
+        self.judge_decoded()
 
     @requirement("MMG-080", "Text MUST end with the model's end token where the reference's does, and say so.")
     def test_text_ends_at_end_tokens(self) -> None:
@@ -142,10 +106,7 @@ class Multimodal(GreedyText):
 
     @requirement("MMG-100", "The answer MUST be the one that is known to be right.", answers=True)
     def test_answer_is_known(self) -> None:
-        known = self.bench.inputs.continuations
-        if "max_tokens" in self.bench.settings:  # the reference's text is the known one: a test holds that
-            known = self.capped_reference().texts
-        self.judge(criteria.tokens.texts_are_known(texts=self.observed.greedy.texts, known=known))
+        self.judge_continuations()
 
     @requirement("MMG-110", "An answer that ends MUST be the one that is known to be right.", answers=True)
     def test_ended_answer_is_known(self) -> None:
@@ -160,8 +121,3 @@ class Multimodal(GreedyText):
                 x=self.observed.greedy, r=self.capped_reference(), pairs=pairs, what=what
             )
         )
-
-
-def pictures(prompts: Any) -> dict[str, Any]:
-    """The arguments that go with prompts that have images and videos."""
-    return {"images": prompts.images, "videos": prompts.videos}

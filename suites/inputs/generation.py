@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from random import Random
+from typing import Any
 
 from . import lexicon
 from .passages import BOUNDARIES, mostly_short
@@ -40,6 +41,11 @@ class GenerationInputs:
     prompts: tuple[str, ...]
     continuations: tuple[str | None, ...]
     stops: tuple[StopCase, ...]
+
+    @property
+    def pictures(self) -> dict[str, Any]:
+        """None go with these prompts."""
+        return {}
 
 
 def _segment(rng: Random, period: int) -> list[str]:

@@ -35,6 +35,11 @@ class Ended:
     def __repr__(self) -> str:
         return _described(self)
 
+    @property
+    def pictures(self) -> dict[str, Any]:
+        """The runner's arguments that go with the prompts."""
+        return {"images": self.images, "videos": self.videos}
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MultimodalInputs:
@@ -56,6 +61,11 @@ class MultimodalInputs:
 
     def __repr__(self) -> str:
         return _described(self)
+
+    @property
+    def pictures(self) -> dict[str, Any]:
+        """The runner's arguments that go with the prompts."""
+        return {"images": self.images, "videos": self.videos}
 
 
 def _described(inputs: Any) -> str:
