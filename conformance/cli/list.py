@@ -52,7 +52,9 @@ def main(options: argparse.Namespace) -> int:
         record = requirement_records(plan, inputs)
         lines = requirement_lines(record)
     else:
-        record = plan_record(plan, inputs, known)
+        # Each named run is a plan of its own, made only where it is shown.
+        runs = run_records(inputs, known) if options.json or is_whole(inputs.selection) else []
+        record = plan_record(plan, inputs, known, runs)
         lines = [] if options.json else [*case_lines(plan), *summary_lines(plan, inputs, record)]
     if options.json:
         print(json.dumps(record, indent=2, default=str))
@@ -61,7 +63,7 @@ def main(options: argparse.Namespace) -> int:
     return OK if plan.cases or options.runs else NOTHING_EXECUTED
 
 
-def plan_record(plan: Plan, inputs: Inputs, known: Timings) -> dict[str, Any]:
+def plan_record(plan: Plan, inputs: Inputs, known: Timings, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """The plan as JSON-able data, keys in a fixed order."""
     estimate = inputs.estimate(plan, known)
     return {
@@ -85,9 +87,14 @@ def plan_record(plan: Plan, inputs: Inputs, known: Timings) -> dict[str, Any]:
             }
             for suite, cases in _by_suite(plan).items()
         ],
-        "runs": run_records(inputs, known),
+        "runs": runs,
         "cases": [case_record(case) for case in plan.cases],
     }
+
+
+def is_whole(selection: Selection) -> bool:
+    """Whether nothing was chosen but a named run and the day that judges expiry."""
+    return selection == Selection(run=selection.run, as_of=selection.as_of)
 
 
 def _by_suite(plan: Plan) -> dict[str, list[Case]]:
@@ -179,7 +186,7 @@ def summary_lines(plan: Plan, inputs: Inputs, record: dict[str, Any]) -> list[st
         lines.append(f"disclaimed: {name}: {each.what}: {each.reason}")
     if plan.expired_quirks:
         lines.append(f"expired on {inputs.selection.as_of}, not applied: {', '.join(plan.expired_quirks)}")
-    if inputs.selection == Selection(run=inputs.selection.run, as_of=inputs.selection.as_of):
+    if is_whole(inputs.selection):
         lines += ["", *run_lines(record["runs"])]
     return lines
 
