@@ -290,15 +290,7 @@ def test_a_suite_that_cannot_be_made_is_an_error_of_its_cases_and_the_run_goes_o
         "raise SystemExit(main())\n"
     )
     command = [sys.executable, "-m", "conformance_breaks", "--backend", "zenith", "--suite", "colours"]
-    process = subprocess.run(
-        [*command, "--output", str(tmp_path / "out")],
-        cwd=zenith_site.ROOT,
-        env=zenith_site.environment(other),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    process = zenith_site.executed(other, [*command, "--output", str(tmp_path / "out")])
     done = Ran(process, tmp_path / "out")
     assert done.code == 1, done.said
     assert {verdict for name, verdict in done.verdicts.items() if name.startswith("plain")} == {"ERROR"}

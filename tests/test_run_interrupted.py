@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import shutil
 import signal
 import subprocess
@@ -211,16 +210,7 @@ def test_a_disk_that_fills_up_is_said_and_what_had_ended_is_kept(site: Path, tmp
     assert whole.code == 0
     limit = int(0.6 * (whole.output / "journal.jsonl").stat().st_size)
     command = [sys.executable, "-m", "conformance", "--backend", "zenith", "--suite", "colours", *PLAIN]
-    done = subprocess.run(
-        [*command, "--output", str(tmp_path / "out")],
-        cwd=zenith_site.ROOT,
-        env=zenith_site.environment(site),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
+    done = zenith_site.executed(site, [*command, "--output", str(tmp_path / "out")], file_limit=limit)
     assert done.returncode == 3
     assert f"conformance: cannot write {tmp_path / 'out' / 'journal.jsonl'}: " in done.stderr
     assert "ulimit" in done.stderr and "Traceback" not in done.stderr

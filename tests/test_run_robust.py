@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import pty
-import resource
 import signal
 import subprocess
 import sys
@@ -43,30 +42,18 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 def limited(site: Path, folder: Path, size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A run none of whose files may grow beyond this size: what it writes stops as on a full disk."""
-    return subprocess.run(
-        command(folder, *arguments),
-        cwd=zenith_site.ROOT,
-        env=zenith_site.environment(site),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
-    )
+    return zenith_site.executed(site, command(folder, *arguments), file_limit=size)
 
 
 def altered_start(site: Path, folder: Path, code: str, *arguments: Any, **more: str) -> Ran:
     """A run in an interpreter that has executed `code` first."""
     script = folder / "altered_start.py"
     script.write_text(f"{code}\nimport sys\nfrom conformance.__main__ import main\nsys.exit(main())\n")
-    process = subprocess.run(
+    process = zenith_site.executed(
+        site,
         [sys.executable, str(script), *map(str, arguments), "--suite", "colours", "--output", str(folder / "out")],
-        cwd=zenith_site.ROOT,
-        env=zenith_site.environment(site, PYTHONPATH=f"{site}{os.pathsep}{zenith_site.ROOT}", **more),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        PYTHONPATH=f"{site}{os.pathsep}{zenith_site.ROOT}",
+        **more,
     )
     return Ran(process, folder / "out")
 
@@ -130,15 +117,8 @@ rm {disk}/ballast
 echo "code $?"
 cp {disk}/results.json {tmp_path}/results.json
 """
-    done = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *command(tmp_path)],
-        cwd=zenith_site.ROOT,
-        env=zenith_site.environment(site),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    mounting = ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *command(tmp_path)]
+    done = zenith_site.executed(site, mounting, seconds=120)
     assert [line for line in done.stdout.splitlines() if line.startswith("code")] == ["code 3", "code 0"], done
     assert "the disk is full; free space on it or give --output a folder on another one" in done.stderr
     left = read_journal(tmp_path)

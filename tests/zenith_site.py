@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -217,14 +218,27 @@ def run(site: Path, folder: Path, *arguments: Any, text: str | None = None, **mo
 
 def conformance(site: Path, *arguments: Any, **more: str) -> subprocess.CompletedProcess[str]:
     """`python -m conformance` from the checkout's root, with Zenith's package installed."""
+    return executed(site, [sys.executable, "-m", "conformance", *map(str, arguments)], **more)
+
+
+def executed(
+    site: Path, command: list[str], *, seconds: float = 60, file_limit: int | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Any command there; with `file_limit`, none of its files may grow beyond so many bytes, as on a full disk."""
+
+    def limit_files() -> None:
+        if file_limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+
     return subprocess.run(
-        [sys.executable, "-m", "conformance", *map(str, arguments)],
+        command,
         cwd=ROOT,
         env=environment(site, **more),
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=seconds,
+        preexec_fn=limit_files,
     )
 
 
