@@ -58,6 +58,8 @@ _DATACLASSES: Mapping[str, type] = {
         runner.Generations,
         runner.ForcedLogprobs,
         runner.VisionFeatures,
+        runner.AttentionCall,
+        runner.AttentionOutputs,
     )
 }
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -284,6 +286,18 @@ FIELD_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     ),
     "tuple[TokenIds, ...]": (_is_token_ids, "a tuple of tuples of int"),
     "tuple[str, ...]": (_is_tuple_of(str), "a tuple of str"),
+    "tuple[tuple[str, ...], ...]": (
+        lambda value: type(value) is tuple and all(_is_tuple_of(str)(item) for item in value),
+        "a tuple of tuples of str",
+    ),
+    "tuple[Floats, ...]": (
+        lambda value: type(value) is tuple and all(_is_array_of(np.floating)(item) for item in value),
+        "a tuple of float arrays",
+    ),
+    "tuple[int, ...] | None": (lambda value: value is None or _is_tuple_of(int)(value), "a tuple of int or None"),
+    "int | None": (lambda value: value is None or type(value) is int, "int or None"),
+    "float | None": (lambda value: value is None or type(value) in (int, float), "float or None"),
+    "bool": (lambda value: type(value) is bool, "bool"),
     "Floats": (_is_array_of(np.floating), "a float array"),
     "Integers": (_is_array_of(np.integer), "an integer array"),
 }

@@ -164,6 +164,40 @@ class VisionFeatures(Observation):
     grids: tuple[Grid, ...]
 
 
+@dataclass(frozen=True)
+class AttentionCall:
+    """One call of an attention kernel, as an engine's model would make it.
+
+    `query` is float [batch, heads, queries, size], `key` and `value` are [batch, kv_heads, keys, size]; heads is a
+    multiple of kv_heads, and query head h reads key head h // (heads // kv_heads). All numbers are numbers of the
+    served dtype. Of row b the first `lengths[b]` keys count, all where `lengths` is None; the rest is padding. The
+    queries are the last of their row's keys, so query i stands at position lengths[b] - queries + i, and where that is
+    negative it is padding too, whose output means nothing.
+    """
+
+    query: Floats
+    key: Floats
+    value: Floats
+    causal: bool = True  # a query sees no key behind its own position
+    scale: float | None = None  # of the scores; 1 / sqrt(size) where None
+    window: int | None = None  # a query sees the keys at most window - 1 positions before its own, and none behind
+    softcap: float | None = None  # scores become softcap * tanh(scores / softcap), before the mask
+    lengths: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class AttentionOutputs(Observation):
+    """What kernel calls returned: `values[i]` is float [batch, heads, queries, size] of call i, as it was returned.
+
+    There are no prompts, so no prompt token ids. `effective` counts one layer and one forward a call. `faults[i]` says
+    in a sentence each what is wrong with the answer before any number is: its shape, dtype or device, or an input that
+    was written to; where it has another shape, `values[i]` holds what there is.
+    """
+
+    values: tuple[Floats, ...]
+    faults: tuple[tuple[str, ...], ...]
+
+
 class Runner(abc.ABC):
     """One loaded model. A context manager: entering loads, leaving releases the device's memory.
 
@@ -250,8 +284,13 @@ class Runner(abc.ABC):
         """The vision tower's output for images, uint8 [height, width, 3], and videos, [frames, height, width, 3]."""
         raise self._lacks("vision_features")
 
-    def attention(self, query: Floats, key: Floats, value: Floats, **arguments: Any) -> Floats:
-        """One call of the attention kernel: query [batch, heads, length, size], key and value with their own heads."""
+    def attention(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
+        """The attention kernel that the model's layers call, called for each of `calls`, one after the other.
+
+        With `repeats`, each call is made so often, and `values` holds all answers to the first call, then to the next.
+        With `poison`, freed memory of an output's size is filled with NaN before every call, so that what a kernel does
+        not write shows.
+        """
         raise self._lacks("attention")
 
     def _lacks(self, capability: str) -> NotSupported:

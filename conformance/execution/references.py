@@ -59,8 +59,11 @@ class References:
         of the folder when it was fetched. Raises CheckpointError where the folder has another one now,
         UncheckedReference where a reference in float32 is not exact enough for this yardstick,
         ValueError where there is no yardstick for the claim, StoreError for a damaged part, ReferenceFailed
-        where computing one failed, and Unavailable where this machine lacks what computes them.
+        where computing one failed, and Unavailable where this machine lacks what computes them. A suite that compares
+        none of its observations has neither.
         """
+        if not any(wants.reference or wants.yardstick for wants in suite.observations().values()):
+            return {}, {}
         folder = Path(request.folder)
         identity = self._identify(suite, request, fit.reference if fit is not None else "float64")
         if digest and identity.weights != digest:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import numpy as np
-
 from conformance.codec import ProtocolError
 from conformance.execution.caller import RemoteCaller
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import ExecutionError
 from conformance.execution.process import Worker, WorkerPool
 from conformance.runner import (
+    AttentionCall,
+    AttentionOutputs,
     ClassLogits,
     ForcedLogprobs,
     Generations,
@@ -28,7 +28,7 @@ from conformance.runner import (
 )
 
 if TYPE_CHECKING:
-    from conformance.runner import Floats, Integers
+    from conformance.runner import Integers
 
 Answer = TypeVar("Answer")
 
@@ -168,9 +168,9 @@ class RemoteRunner(Runner):
         """See `Runner.vision_features`."""
         return self._call("vision_features", VisionFeatures, list(images), list(videos))
 
-    def attention(self, query: Floats, key: Floats, value: Floats, **arguments: Any) -> Floats:
+    def attention(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
         """See `Runner.attention`."""
-        return self._call("attention", np.ndarray, query, key, value, **arguments)
+        return self._call("attention", AttentionOutputs, list(calls), repeats=repeats, poison=poison)
 
     def _call(self, method: str, kind: type[Answer], *args: object, **kwargs: object) -> Answer:
         answer = self._entered().call(

@@ -59,7 +59,9 @@ def identify(
     suite: type[ConformanceSuite], folder: Path, parameters: Mapping[str, Any], isa: str, dtype: str = "float64"
 ) -> Identity:
     """The identity of what `suite` wants to know of the model in `folder` on this machine."""
-    inputs = _sha256(repr((suite.inputs(), sorted(parameters.items()), sorted(suite.observations().items()))))
+    declared = sorted(suite.observations().items())
+    compared = [(name, wants) for name, wants in declared if wants.reference or wants.yardstick]
+    inputs = _sha256(repr((suite.inputs(), sorted(parameters.items()), compared)))
     versions = {name: installed_version(name) or "not installed" for name in ("torch", "transformers")}
     return Identity(checkpoint.digest(folder), inputs, _code_digest(suite.__module__), versions, isa, dtype)
 

@@ -1,0 +1,1 @@
+"""Faults that the suite injects on the engine's side to show that it finds them."""

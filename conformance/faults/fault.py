@@ -1,0 +1,61 @@
+"""What a fault is, and how an injection of it is written: `ID`, `ID@middle`, `ID@rate=0.01`, `ID@middle,rate=0.01`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from conformance.names import UsageError
+
+if TYPE_CHECKING:
+    from conformance.faults.host import Host
+
+Scope = Literal["all", "middle"]
+
+_TEXT = re.compile(r"(?P<id>[a-z0-9.-]+)(@(?P<middle>middle)?,?(rate=(?P<rate>[0-9.e-]+))?)?")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that an engine can get wrong.
+
+    `inject(host)` makes the loaded model of `host` do it, by hooks and wrapped functions that `host` takes away again.
+    It may be injected only where `applies(configuration, role)`, given the model's config.json, answers None;
+    otherwise that says why not ("the model has no sliding window").
+    """
+
+    id: str  # "window.plus-one": family, then what is wrong
+    family: str
+    description: str  # one sentence: what the engine does
+    reference: str  # where it happened: the address of an upstream report, or the row of the fault model
+    suite: str  # where it must be found: the suite, and the dtype below
+    dtype: str
+    model: str  # the embedded model on which selftest injects it by default
+    structural: bool  # it must be found in bfloat16 too: wrong code for the whole model, not lost precision
+    scopes: tuple[Scope, ...]
+    inject: Callable[[Host], None]
+    applies: Callable[[Mapping[str, Any], str], str | None]
+
+
+@dataclass(frozen=True)
+class Injection:
+    """A fault with its scope and rate: in all layers or in the middle one, at every call or at a share of them."""
+
+    fault: str
+    scope: Scope = "all"
+    rate: float = 1.0
+
+    def __str__(self) -> str:
+        said = [self.scope] * (self.scope != "all") + [f"rate={self.rate:g}"] * (self.rate != 1)
+        return f"{self.fault}@{','.join(said)}" if said else self.fault
+
+
+def parse_injection(text: str) -> Injection:
+    """The injection that is written so; UsageError where it is not written as one."""
+    found = _TEXT.fullmatch(text)
+    rate = float(found["rate"] or 1) if found else 0.0
+    if found is None or not 0 < rate <= 1:
+        raise UsageError(f"{text!r} is no injection; it must look like ID, ID@middle or ID@middle,rate=0.01")
+    return Injection(found["id"], "middle" if found["middle"] else "all", rate)
