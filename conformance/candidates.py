@@ -65,7 +65,7 @@ def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, 
     wanted = [suite for suite in suites if suite.name in matrix.suites]
     for engine in matrix.engines:
         for claim in profile.engines[engine].attention.values():
-            if matrix.attentions is not None and claim.attention not in matrix.attentions:
+            if not matrix.takes(claim):
                 continue
             for dtype in profile.supported_dtypes:
                 if dtype not in claim.precision:
@@ -103,6 +103,7 @@ def everything(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue) 
         tiers=tuple({model.tier for model in catalogue.models}),
         models={},
         roles=None,
+        opt_in=True,
     )
 
 

@@ -54,6 +54,7 @@ class Case:
     kernels: tuple[str, ...]
     vision: Claim | None  # what is claimed of the vision tower's attention backend; None without a tower
     deterministic: bool
+    batch: tuple[str, ...]  # the batch forms that the attention backend takes
     start: str
     quirks: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
@@ -184,6 +185,7 @@ def _decide(
         kernels=claim.kernels[effective.dtype],
         vision=vision,
         deterministic=claim.deterministic,
+        batch=claim.batch,
         start=engine.start,
         quirks=tuple(quirk.id for quirk in applied),
         undecided=tuple(undecided),

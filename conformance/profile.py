@@ -30,6 +30,7 @@ class Claim:
     encoder: bool = True
     vision: bool = True
     deterministic: bool = False
+    opt_in: bool = False
     when: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -95,6 +96,7 @@ class NamedRun:
     suites: tuple[str, ...]
     tier: str
     budget_minutes: float
+    opt_in: bool = False  # whether attention backends are in it that run only where they are asked for
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,13 @@ def _build(document: Mapping[str, Any], path: Path, text: str, faults: list[str]
         engines={name: _engine(name, entry) for name, entry in document["engines"].items()},
         disclaimed=tuple(Disclaimer(**entry) for entry in document.get("disclaimed", [])),
         runs={
-            name: NamedRun(name, tuple(entry["suites"]), entry["tier"], float(entry["budget_minutes"]))
+            name: NamedRun(
+                name,
+                tuple(entry["suites"]),
+                entry["tier"],
+                float(entry["budget_minutes"]),
+                entry.get("opt_in", False),
+            )
             for name, entry in document.get("runs", {}).items()
         },
         estimates=document.get("estimates", {}),
@@ -227,6 +235,7 @@ def _claim(engine: str, name: str, entry: Mapping[str, Any]) -> Claim:
         encoder=entry.get("encoder", True),
         vision=entry.get("vision", True),
         deterministic=entry.get("deterministic", False),
+        opt_in=entry.get("opt_in", False),
         when=entry.get("when", {}),
     )
 

@@ -12,7 +12,7 @@ from conformance import RELEASE_DATE
 from conformance.catalogue import TIERS, Catalogue, Model
 from conformance.inventory import Suite
 from conformance.names import UsageError, did_you_mean, unknown
-from conformance.profile import Profile
+from conformance.profile import Claim, Profile
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,13 @@ class Matrix:
     tiers: tuple[str, ...]
     models: dict[str, tuple[str, ...]]  # role -> the models named for it
     roles: tuple[str, ...] | None  # None: all
+    opt_in: bool = False  # attention backends that run only where they are asked for are in it
+
+    def takes(self, claim: Claim) -> bool:
+        """Whether the plan has targets of a claim."""
+        if self.attentions is not None:
+            return claim.attention in self.attentions
+        return self.opt_in or not claim.opt_in
 
     def plays(self, model: Model, role: str) -> bool:
         """Whether the plan uses a model in a role."""
@@ -99,12 +106,14 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
     faults.extend(unknown("suite", suite, names) for suite in selection.suites if suite not in names)
     wanted_suites = selection.suites or tuple(sorted(names))
     tiers: tuple[str, ...] = TIERS[:1]
+    opt_in = False
     if selection.run is not None:
         if selection.run not in profile.runs:
             faults.append(unknown("run", selection.run, profile.runs))
         else:
             run = profile.runs[selection.run]
             tiers = TIERS[: TIERS.index(run.tier) + 1]
+            opt_in = run.opt_in
             if "*" not in run.suites:
                 faults.extend(
                     f"suite {suite!r} is not in the run {run.name!r}; {did_you_mean(suite, run.suites)}"
@@ -129,6 +138,7 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
         tiers=tiers,
         models=models,
         roles=roles,
+        opt_in=opt_in,
     )
 
 

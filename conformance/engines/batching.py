@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch  # not at run time: estimates of memory read this file where there is none
 
+UNPADDED, PADDED = "unpadded", "padded"
+"""Values of a runner's option `batch`, for attention backends that take only one form: batches hold prompts of one
+length, so that no call needs a mask; or a prompt shares its batch however short it is."""
+
 PADDED_TOKENS = 20_000
 """At most so many padded tokens a batch: activations stay within some hundred MiB for small models."""
 
@@ -16,12 +20,12 @@ ATTENTION_SCORES = 8_000_000
 a copy, and makes half a dozen copies."""
 
 
-def batches(lengths: Sequence[int], size: int, *, extra: int = 0) -> Iterator[list[int]]:
+def batches(lengths: Sequence[int], size: int, *, extra: int = 0, form: str = "") -> Iterator[list[int]]:
     """Indices of `lengths` in batches of at most `size`, longest first, so that little is padded.
 
     `extra` tokens will be decoded after each prompt: they take room in the cache, but no square of scores. Without
     any, a batch ends where a prompt is less than half as long as its first; with some, every batch costs a pass a
-    token, so it is filled up.
+    token, so it is filled up. `form` is UNPADDED, PADDED or, for either, empty.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
@@ -29,7 +33,9 @@ def batches(lengths: Sequence[int], size: int, *, extra: int = 0) -> Iterator[li
         longest = max(1, lengths[order[start]])
         rows = min(size, PADDED_TOKENS // (longest + extra), ATTENTION_SCORES // longest**2)
         batch = order[start : start + max(1, rows)]
-        if not extra:
+        if form == UNPADDED:
+            batch = [index for index in batch if lengths[index] == lengths[batch[0]]]
+        elif not extra and form != PADDED:
             batch = [index for index in batch if 2 * lengths[index] >= longest] or batch[:1]
         yield batch
         start += len(batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ ATTENTION_OPERATORS = frozenset(
         "aten::_scaled_dot_product_fused_attention_overrideable",
         "aten::_softmax",  # eager attention's, and that of SDPA's math kernel before torch 2.5
         "aten::_safe_softmax",  # SDPA's math kernel
+        "flash_attn::_flash_attn_forward",  # the flash-attn package's, where it is imported
+        "flash_attn::_flash_attn_varlen_forward",
     }
 )
 
@@ -43,12 +45,14 @@ class KernelCounter(AbstractContextManager["KernelCounter"]):
         self._key = f"Autograd{torch._C._dispatch_key_for_device(device)}"
 
     def __enter__(self) -> Self:
-        self._scope = torch.library._scoped_library("aten", "IMPL")
-        library = self._scope.__enter__()
-        for name in ATTENTION_OPERATORS:
-            operator = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
-            if operator is not None:  # this torch has it
-                library.impl(operator.default, self._counting(name, operator.default), self._key)
+        with ExitStack() as stack:
+            for name in ATTENTION_OPERATORS:
+                namespace, _, short = name.partition("::")
+                operator = getattr(getattr(torch.ops, namespace), short, None)
+                if operator is not None:  # this torch, or a package that was imported, has it
+                    library = stack.enter_context(torch.library._scoped_library(namespace, "IMPL"))
+                    library.impl(operator.default, self._counting(name, operator.default), self._key)
+            self._scope = stack.pop_all()
         return self
 
     def __exit__(

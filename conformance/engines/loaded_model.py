@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from transformers import (
 from conformance import checkpoint
 from conformance.engines import device as devices
 from conformance.engines.batching import batches, pad
+from conformance.engines.chosen_kernels import registered, spelt
+from conformance.engines.compiled import FLEX, CompiledCounter, never_unfused
 from conformance.engines.kernels import KernelCounter
 from conformance.engines.vision import PLACES_TEXT, Vision
 from conformance.runner import Effective, LoadRequest, Runner, TokenIds, Unavailable
@@ -76,6 +79,8 @@ class LoadedModel(Runner):
     def __init__(self, request: LoadRequest) -> None:
         super().__init__(request)
         self.batch_size = int(request.options.get("batch_size", 32))
+        self._compiles = FLEX in (request.attention, request.vision_attention)
+        self._batch_form = str(request.options.get("batch", ""))
         self.torch_dtype: torch.dtype = getattr(torch, request.dtype)
         self._forwards = 0
 
@@ -85,6 +90,8 @@ class LoadedModel(Runner):
         if Version(transformers.__version__) < Version(OLDEST):
             raise Unavailable(f"transformers {transformers.__version__} is too old; {OLDEST} or newer is needed")
         devices.set_precision_switches()
+        if self._compiles:
+            never_unfused()
         self.device = torch.device(request.device)
         self._own_code = bool(request.parameters.get("trust_remote_code", False))
         self.tokenizer = AutoTokenizer.from_pretrained(
@@ -115,9 +122,10 @@ class LoadedModel(Runner):
     def _load(self) -> Any:
         request = self.request
         kind = auto_class(request.role, Path(request.folder))
-        attention: str | dict[str, str] = request.attention
+        text = registered(request.attention)
+        attention: str | dict[str, str] = text
         if request.vision_attention not in ("", request.attention):
-            attention = {"text_config": request.attention, "vision_config": request.vision_attention}
+            attention = {"text_config": text, "vision_config": registered(request.vision_attention)}
         model, report = kind.from_pretrained(
             request.folder,
             dtype=self.torch_dtype,
@@ -161,7 +169,7 @@ class LoadedModel(Runner):
         found: list[Any] = [None] * len(rows)
         is_decoder = any(getattr(module, "is_causal", False) for module in self.model.modules())
         with self._observing() as seen:
-            for batch in batches([len(row) for row in rows], self.batch_size):
+            for batch in self._batches([len(row) for row in rows]):
                 inputs, mask, positions = self._pad([rows[i] for i in batch], side or self.tokenizer.padding_side)
                 if is_decoder:
                     arguments = {**arguments, "position_ids": positions, "use_cache": False}
@@ -170,6 +178,9 @@ class LoadedModel(Runner):
                 for row, index in enumerate(batch):
                     found[index] = values[row].cpu().numpy()
         return np.stack(found) if found else np.zeros((0, 0), np.float32), seen.effective()
+
+    def _batches(self, lengths: Sequence[int], *, extra: int = 0) -> Iterator[list[int]]:
+        return batches(lengths, self.batch_size, extra=extra, form=self._batch_form)
 
     def _computing(self) -> AbstractContextManager[Any]:
         """What is active around the model's passes; the reference widens here."""
@@ -180,8 +191,12 @@ class LoadedModel(Runner):
         self._forwards = 0
         if self.vision:
             self.vision.sequences = 0
-        with torch.no_grad(), KernelCounter(self.request.device) as counter:
-            yield Seen(self, counter)
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            counters = [stack.enter_context(KernelCounter(self.request.device)).counts]
+            if self._compiles:
+                counters.append(stack.enter_context(CompiledCounter(self.request.device)).counts)
+            yield Seen(self, counters)
 
     def _count_forward(self, *_: Any) -> None:
         self._forwards += 1
@@ -199,8 +214,8 @@ class LoadedModel(Runner):
 class Seen:
     """What was seen while a runner was observed."""
 
-    def __init__(self, runner: LoadedModel, counter: KernelCounter) -> None:
-        self._runner, self._counter = runner, counter
+    def __init__(self, runner: LoadedModel, counters: Sequence[Counter[str]]) -> None:
+        self._runner, self._counters = runner, counters
 
     def effective(self) -> Effective:
         model, vision = self._runner.model, self._runner.vision
@@ -208,8 +223,8 @@ class Seen:
         dtypes = {str(weight.dtype).removeprefix("torch.") for weight in model.parameters()}
         return Effective(
             dtype="+".join(sorted(dtypes)),
-            attention=str(text._attn_implementation),
-            kernels=dict(self._counter.counts),
+            attention=spelt(str(text._attn_implementation)),
+            kernels=dict(sum(self._counters, Counter())),
             layers=int(text.num_hidden_layers),
             forwards=self._runner._forwards,
             vision=vision.effective() if vision else None,

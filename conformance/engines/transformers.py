@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from conformance.engines.batching import batches
 from conformance.engines.loaded_model import LoadedModel
 from conformance.engines.pooling import pooling
 from conformance.engines.vision import Pictures, Vision
@@ -104,7 +103,7 @@ class TransformersRunner(LoadedModel):
         top_ids = np.full((*shape, top_k), -1, dtype=np.int64)
         top_logprobs = np.full((*shape, top_k), np.nan)
         with self._observing() as seen:
-            for batch in batches([len(row) for row in rows], self.batch_size, extra=max_tokens):
+            for batch in self._batches([len(row) for row in rows], extra=max_tokens):
                 inputs, mask, _ = self._pad([rows[index] for index in batch], "left")
                 seen_with = self._picture_arguments(inputs, [pictures[index] for index in batch])
                 with self._computing():
@@ -148,7 +147,7 @@ class TransformersRunner(LoadedModel):
         score = self._score_by_prefill if via == "prefill" else self._score_by_decode
         at_once, later = (positions, 0) if via == "prefill" else (0, positions)
         with self._observing() as seen:
-            for batch in batches([len(row) + at_once for row in rows], self.batch_size, extra=later):
+            for batch in self._batches([len(row) + at_once for row in rows], extra=later):
                 wanted = torch.from_numpy(np.ascontiguousarray(candidates[batch], dtype=np.int64))
                 with self._computing():
                     found = score(

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from conformance.engines.chosen_kernels import spelt
 from conformance.engines.patches import Patches, PatchSettings, image_patches, video_patches
 from conformance.runner import Grid, TokenIds, VisionEffective
 
@@ -52,7 +53,7 @@ class Vision:
         if not self.sequences:
             return None
         config = self._model.config.vision_config
-        return VisionEffective(str(config._attn_implementation), int(config.depth), self.sequences)
+        return VisionEffective(spelt(str(config._attn_implementation)), int(config.depth), self.sequences)
 
     def read(self, images: Sequence[Any], videos: Sequence[Any]) -> Pictures:
         """The patches of one prompt's pictures, uint8 arrays; ValueError for what is no picture."""

@@ -36,6 +36,9 @@ class Group:
         """What the runner is to load."""
         case = self.first
         options = dict(case.options)
+        forms = {"padded", "unpadded"} & set(case.batch)
+        if len(forms) == 1:
+            options["batch"] = forms.pop()
         if "batch_size" in case.settings:
             options["batch_size"] = case.settings["batch_size"]
         return LoadRequest(
