@@ -39,7 +39,7 @@ def test_the_one_kernel_runs_and_is_named_as_it_was_asked_for() -> None:
 
 
 def test_a_kernel_that_cannot_run_is_an_error_and_no_other_kernel_runs() -> None:
-    with pytest.raises(RuntimeError, match="No (available kernel|viable backend)"):
+    with pytest.raises(RuntimeError, match=r"No (available kernel|viable backend)"):
         embedded_with("sdpa:cudnn")
 
 

@@ -49,7 +49,8 @@ class CompiledCounter(AbstractContextManager["CompiledCounter"]):
             flex_attention.compile_friendly_flex_attention = self._counted
         else:
             kind = getattr(torch.profiler.ProfilerActivity, self._device.upper())
-            self._profile: Any = torch.profiler.profile(activities=[kind])
+            profiler: Any = torch.profiler.profile  # its methods have no types
+            self._profile = profiler(activities=[kind])
             self._profile.__enter__()
         return self
 
