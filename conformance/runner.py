@@ -190,12 +190,16 @@ class AttentionOutputs(Observation):
     """What kernel calls returned: `values[i]` is float [batch, heads, queries, size] of call i, as it was returned.
 
     There are no prompts, so no prompt token ids. `effective` counts one layer and one forward a call. `faults[i]` says
-    in a sentence each what is wrong with the answer before any number is: its shape, dtype or device, or an input that
-    was written to; where it has another shape, `values[i]` holds what there is.
+    in a sentence each what is wrong with the answer before any number is: its shape, dtype or device, an input that was
+    written to, or what was raised; where it has another shape, `values[i]` holds what there is, if only nothing.
     """
 
     values: tuple[Floats, ...]
     faults: tuple[tuple[str, ...], ...]
+
+
+RAISED = "raised "
+"""How the sentence of `AttentionOutputs.faults` begins that says what a kernel raised instead of answering."""
 
 
 class Runner(abc.ABC):
