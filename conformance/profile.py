@@ -18,7 +18,10 @@ BATCH_FORMS = ("padded", "unpadded", "decode")
 
 @dataclass(frozen=True)
 class Claim:
-    """What one attention backend does on one engine. `head_sizes` and `page_sizes` are None where any will do."""
+    """What one attention backend does on one engine. `head_sizes` and `page_sizes` are None where any will do.
+
+    What is not claimed (softcap, window, deterministic, masked_rows, denormals) is not asked of its kernels.
+    """
 
     engine: str
     attention: str
@@ -29,7 +32,11 @@ class Claim:
     batch: tuple[str, ...] = BATCH_FORMS
     encoder: bool = True
     vision: bool = True
+    softcap: bool = False
+    window: bool = False
     deterministic: bool = False
+    masked_rows: str | None = None  # "zero", or None where nothing is claimed
+    denormals: bool = False
     opt_in: bool = False
     when: Mapping[str, Any] = field(default_factory=dict)
 
@@ -234,7 +241,11 @@ def _claim(engine: str, name: str, entry: Mapping[str, Any]) -> Claim:
         batch=tuple(entry.get("batch", BATCH_FORMS)),
         encoder=entry.get("encoder", True),
         vision=entry.get("vision", True),
+        softcap=entry.get("softcap", False),
+        window=entry.get("window", False),
         deterministic=entry.get("deterministic", False),
+        masked_rows=entry.get("masked_rows"),
+        denormals=entry.get("denormals", False),
         opt_in=entry.get("opt_in", False),
         when=entry.get("when", {}),
     )
