@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from transformers import GenerationConfig
 
+from conformance.engines.kernel_calls import perform
 from conformance.engines.loaded_model import LoadedModel
+from conformance.engines.model_attention import ModelAttention
 from conformance.engines.pooling import pooling
 from conformance.engines.vision import Pictures, Vision
 from conformance.runner import (
+    RAISED,
+    AttentionCall,
+    AttentionOutputs,
     ClassLogits,
     ForcedLogprobs,
     Generations,
@@ -36,7 +42,7 @@ class TransformersRunner(LoadedModel):
     capabilities = frozenset(
         {
             *("embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens"),
-            "vision_features",
+            *("vision_features", "attention"),
         }
     )
 
@@ -164,6 +170,16 @@ class TransformersRunner(LoadedModel):
         with self._observing() as seen, self._computing():
             values = torch.cat([self._widest(found) for found in vision.features(pictures)]).cpu().numpy()
         return VisionFeatures((), seen.effective(), values, pictures.grids)
+
+    def attention(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
+        kernel = ModelAttention(self.model)
+        with self._observing() as seen, self._computing():
+            values, faults = perform(
+                calls, kernel, device=self.device, dtype=self.torch_dtype, repeats=repeats, poison=poison
+            )
+        answered = sum(not any(each.startswith(RAISED) for each in wrong) for wrong in faults)
+        effective = replace(seen.effective(), layers=1, forwards=answered)
+        return AttentionOutputs((), effective, values, faults)
 
     def _vision(self, asked: str) -> Vision:
         if self.vision is None:
