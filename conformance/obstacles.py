@@ -68,6 +68,11 @@ def not_supported(
         return f"{source(claim)} for batch = {list(claim.batch)}, and the test needs {parameters['batch']!r}"
     if parameters.get("deterministic") is True and not claim.deterministic:
         return f"{source(claim)} without deterministic = true, and the test asks for bit-equal repeats"
+    for feature in ("softcap", "window", "denormals"):
+        if parameters.get(feature) is True and not getattr(claim, feature):
+            return f"{source(claim)} without {feature} = true, and the test asks for it"
+    if "masked_rows" in parameters and parameters["masked_rows"] != claim.masked_rows:
+        return f'{source(claim)} without masked_rows = "{parameters["masked_rows"]}", and the test asks for it'
     return ""
 
 

@@ -33,8 +33,8 @@ from conformance.verdict import Verdict
 class Case:
     """One test method on one target and one model.
 
-    `target` is what the case certifies, `effective_target` what runs once quirks have changed it; `precision` and
-    `kernels` are claimed for the latter. `verdict` is None for a case that is to be run; otherwise `reason` says
+    `target` is what the case certifies, `effective_target` what runs once quirks have changed it; `claim` is the
+    profile's for the latter, `precision` and `kernels` what it says of the dtype. `verdict` is None for a case that is to be run; otherwise `reason` says
     why it is not. `undecided` names conditions that wait for facts. `settings` may hold max_tokens, top_k,
     batch_size.
     """
@@ -52,9 +52,8 @@ class Case:
     model: Model
     precision: str
     kernels: tuple[str, ...]
+    claim: Claim
     vision: Claim | None  # what is claimed of the vision tower's attention backend; None without a tower
-    deterministic: bool
-    batch: tuple[str, ...]  # the batch forms that the attention backend takes
     start: str
     quirks: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
@@ -183,9 +182,8 @@ def _decide(
         model=candidate.model,
         precision=claim.precision[effective.dtype],
         kernels=claim.kernels[effective.dtype],
+        claim=claim,
         vision=vision,
-        deterministic=claim.deterministic,
-        batch=claim.batch,
         start=engine.start,
         quirks=tuple(quirk.id for quirk in applied),
         undecided=tuple(undecided),

@@ -21,6 +21,7 @@ from conformance.workload import Workload
 
 if TYPE_CHECKING:
     from conformance.criteria.observed import VisionRequested
+    from conformance.profile import Claim
     from conformance.tokenization import Tokenizer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -32,19 +33,23 @@ class Requirement:
     """What a test method promises: a stable id that no code name leads to, and one sentence in MUST form.
 
     With `answers`, the promise is about right answers known beforehand, so it is planned only for models that the
-    catalogue says they hold for.
+    catalogue says they hold for. `parameters` single it out for conditions, and say what the profile has to claim for
+    it: batch, softcap, window, deterministic, masked_rows, denormals.
     """
 
     id: str
     statement: str
     answers: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-def requirement(id: str, statement: str, *, answers: bool = False) -> Callable[[Method], Method]:
+def requirement(
+    id: str, statement: str, *, answers: bool = False, parameters: Mapping[str, Any] | None = None
+) -> Callable[[Method], Method]:
     """Mark a test method as one promise."""
 
     def mark(method: Method) -> Method:
-        method.requirement = Requirement(id, statement, answers)  # type: ignore[attr-defined]
+        method.requirement = Requirement(id, statement, answers, parameters or {})  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -64,7 +69,7 @@ class Ask:
 
     `settings` are the caps that quirks put on this case (`max_tokens`, `top_k`); `reference` answers with the
     reference's observations, for questions that depend on them (forced continuations), and `own` with those of the
-    source that is being asked.
+    source that is being asked. `claim` is the profile's for the attention backend; None for a reference.
     """
 
     runner: Runner
@@ -74,6 +79,7 @@ class Ask:
     tokenizer: Tokenizer
     reference: Any
     own: Any
+    claim: Claim | None = None
 
 
 def observation(*, reference: bool = True, yardstick: bool = True) -> Callable[[Static], Static]:
@@ -131,6 +137,7 @@ class Bench:
     settings: Mapping[str, Any] = field(default_factory=dict)
     layers: int | None = None  # the model's attention layers, where its configuration says
     vision: VisionRequested | None = None  # None for a model without a vision tower
+    claim: Claim | None = None  # the profile's for the attention backend; None where there is no profile
 
 
 class Underpowered(AssertionError):
@@ -144,6 +151,8 @@ class ConformanceSuite(unittest.TestCase):
     """What a model is loaded for; the catalogue's models say which roles they play."""
     causal: ClassVar[bool] = True
     """False where attention is bidirectional: attention backends without encoder support cannot run it."""
+    single_calls: ClassVar[bool] = False
+    """True where the observations are of single kernel calls, so that the model's layers say nothing about them."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """The runner's capabilities that the observations use."""
     seconds: ClassVar[float | None] = None
@@ -207,8 +216,8 @@ class ConformanceSuite(unittest.TestCase):
                 dtype=bench.dtype,
                 attention=bench.attention,
                 kernels=bench.kernels,
-                layers=bench.layers,
-                vision=bench.vision,
+                layers=None if self.single_calls else bench.layers,
+                vision=None if self.single_calls else bench.vision,
             )
         )
         return found

@@ -126,7 +126,7 @@ def case_record(case: Case) -> dict[str, Any]:
         },
         "precision": case.precision,
         "kernels": list(case.kernels),
-        "deterministic": case.deterministic,
+        "deterministic": case.claim.deterministic,
         "start": case.start,
         "quirks": list(case.quirks),
         "undecided": list(case.undecided),

@@ -118,6 +118,24 @@ class TokenLimits:
 
 
 @dataclass(frozen=True)
+class AttentionLimits:
+    """Single calls of attention kernels."""
+
+    pooled_16bit: Limit
+    pooled_float32: Limit
+    tile_16bit: Limit
+    tile_float32: Limit
+    row_16bit: Limit
+    row_float32: Limit
+    gain_sigma: Limit
+    gain_floor_eps: Limit
+    probe_eps_16bit: Limit
+    probe_eps_float32: Limit
+    probe_eps_tf32: Limit
+    probe_eps_fp16_acc: Limit
+
+
+@dataclass(frozen=True)
 class QuantileLimits:
     """A table of sqrt(F quantile): how far the ratio of two equal errors strays by chance."""
 
@@ -139,6 +157,7 @@ class Limits:
     score: ScoreLimits
     classes: ClassLimits
     tokens: TokenLimits
+    attention: AttentionLimits
     quantile: QuantileLimits
 
 
@@ -148,6 +167,7 @@ _GROUPS: Mapping[str, type[Any]] = {
     "score": ScoreLimits,
     "classes": ClassLimits,
     "tokens": TokenLimits,
+    "attention": AttentionLimits,
     "quantile": QuantileLimits,
 }
 _KEYS = ("value", "provenance", "since")

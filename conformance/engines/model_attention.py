@@ -73,7 +73,7 @@ class ModelAttention:
             training=False,
             head_dim=query.shape[-1],
             num_key_value_groups=query.shape[1] // key.shape[1],
-            is_causal=call.causal,
+            is_causal=_is_causal(call),
             modules=self._carrier.modules,
         )
 
@@ -83,10 +83,11 @@ class ModelAttention:
         if call.lengths is not None and any(length < keys for length in call.lengths):
             starts = keys - torch.tensor(call.lengths, device=key.device)
             padding = torch.arange(keys, device=key.device) >= starts[:, None]
-        function: Callable[..., Any] = causal_mask_function if call.causal else _every
+        causal = _is_causal(call)
+        function: Callable[..., Any] = causal_mask_function if causal else _every
         if call.window is not None:
             function = masking_utils.and_masks(sliding_window_overlay(call.window), function)
-        if not call.causal and padding is None and call.window is None:
+        if not causal and padding is None:
             return None  # as encoders do
         make = ALL_MASK_ATTENTION_FUNCTIONS[self._implementation]
         offset = keys - queries
@@ -101,7 +102,7 @@ class ModelAttention:
             mask_function=function,
             attention_mask=padding,
             local_size=call.window,
-            allow_is_causal_skip=call.causal,
+            allow_is_causal_skip=causal,
             dtype=query.dtype,
             device=query.device,
             config=self._carrier.config,
@@ -120,6 +121,10 @@ def _first_attention(model: Any) -> Any:
 def _eager(layer: Any) -> Callable[..., Any] | None:
     """The eager function of the layer's own architecture."""
     return getattr(sys.modules[type(layer).__module__], "eager_attention_forward", None)
+
+
+def _is_causal(call: AttentionCall) -> bool:
+    return call.causal or call.window is not None  # a window ends at the query's own position
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:

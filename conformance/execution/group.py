@@ -36,7 +36,7 @@ class Group:
         """What the runner is to load."""
         case = self.first
         options = dict(case.options)
-        forms = {"padded", "unpadded"} & set(case.batch)
+        forms = {"padded", "unpadded"} & set(case.claim.batch)
         if len(forms) == 1:
             options["batch"] = forms.pop()
         if "batch_size" in case.settings:

@@ -151,6 +151,7 @@ class Session:
                 tokenizer=tokenizer,
                 reference=known,
                 own=observed,
+                claim=case.claim,
             )
             return getattr(self.suite, name)(question)
 
@@ -170,6 +171,7 @@ class Session:
             settings=case.settings,
             layers=checkpoint.layers(case.model.folder),
             vision=_vision(case),
+            claim=case.claim,
         )
 
     def _prepare(self) -> None:
