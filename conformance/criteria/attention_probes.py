@@ -1,8 +1,8 @@
 """Probes of attention kernels whose answers are known to the last bit, so that no tolerance hides a wrong key.
 
-Where all scores are equal and the values one-hot, what is not zero was seen. Values of one give one, values of a head's
-number show which head was read, and where each query points at one key, that key's pages. Rounding to nearest leaves
-all of these as they are: weights are at most half an ulp off, and so is their sum.
+Where all scores are equal and the values one-hot, what is not zero was seen. Values of one give one and values of a head's
+number show which head was read, each within the rounding of the weights that are added up; where each query points at
+one key, which then has all the weight, that key's pages come out.
 """
 
 from __future__ import annotations
@@ -112,7 +112,6 @@ def reads_what_it_points_at(
         id(call): page_coded(call.key.shape[2], call.key.shape[3])[chosen]
         for call, chosen in zip(calls, targets, strict=True)
     }
-    limit = limits().attention.probe_eps_float32 if dtype == "float32" else limits().attention.probe_eps_16bit
     return _values_are(
         "attention_probes.reads_what_it_points_at",
         "the pages of the keys that queries point at",
@@ -120,7 +119,7 @@ def reads_what_it_points_at(
         outputs,
         lambda call: expected[id(call)],
         dtype,
-        limit,
+        limits().attention.chosen_eps,
     )
 
 
@@ -155,7 +154,7 @@ def denormals_stay(calls: Sequence[AttentionCall], outputs: AttentionOutputs, *,
         outputs,
         lambda call: np.broadcast_to(np.asarray(call.value, dtype=np.float64)[:, :1, :1], call.query.shape),
         dtype,
-        limits().attention.probe_eps_16bit,
+        limits().attention.chosen_eps,
     )
 
 
@@ -191,10 +190,10 @@ def _values_are(
 def _allowed(dtype: str, precision: str) -> Limit:
     limit = limits().attention
     if precision == "fp16-acc":
-        return limit.probe_eps_fp16_acc
+        return limit.sum_eps_fp16_acc
     if dtype == "float32":
-        return limit.probe_eps_tf32 if precision == "tf32" else limit.probe_eps_float32
-    return limit.probe_eps_16bit
+        return limit.sum_eps_tf32 if precision == "tf32" else limit.sum_eps_float32
+    return limit.sum_eps_16bit
 
 
 def _shown(call: AttentionCall) -> NDArray[np.bool_]:

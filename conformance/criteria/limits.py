@@ -128,11 +128,13 @@ class AttentionLimits:
     row_16bit: Limit
     row_float32: Limit
     gain_sigma: Limit
-    gain_floor_eps: Limit
-    probe_eps_16bit: Limit
-    probe_eps_float32: Limit
-    probe_eps_tf32: Limit
-    probe_eps_fp16_acc: Limit
+    gain_floor_eps_16bit: Limit
+    gain_floor_eps_float32: Limit
+    sum_eps_16bit: Limit
+    sum_eps_float32: Limit
+    sum_eps_tf32: Limit
+    sum_eps_fp16_acc: Limit
+    chosen_eps: Limit
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,7 @@ def _structured(form: Form, rng: np.random.Generator) -> Tensors:
     key[:, :, 0] += 3 * form.size**0.5 * direction
     query[..., 3] *= 6
     key[..., 3] *= 6
-    value[..., 3] *= 20
+    value[..., 3] *= 4
     value[:, :, 0] *= 0.1
     return query, key, value
 
