@@ -49,7 +49,7 @@ def not_supported(
     parameters, model = candidate.parameters, candidate.model
 
     def source(each: Claim) -> str:
-        return f"{profile.path.parent.name}/{profile.path.name} claims {each.name}"
+        return f"{'/'.join(profile.path.parts[-2:])} claims {each.name}"
 
     for each in (claim, vision):
         if each is not None and holds[each.name] is False:
@@ -68,7 +68,7 @@ def not_supported(
         return f"{source(claim)} for batch = {list(claim.batch)}, and the test needs {parameters['batch']!r}"
     if parameters.get("deterministic") is True and not claim.deterministic:
         return f"{source(claim)} without deterministic = true, and the test asks for bit-equal repeats"
-    for feature in ("softcap", "window", "denormals"):
+    for feature in ("scale", "softcap", "window", "denormals"):
         if parameters.get(feature) is True and not getattr(claim, feature):
             return f"{source(claim)} without {feature} = true, and the test asks for it"
     if "masked_rows" in parameters and parameters["masked_rows"] != claim.masked_rows:

@@ -34,9 +34,9 @@ class Case:
     """One test method on one target and one model.
 
     `target` is what the case certifies, `effective_target` what runs once quirks have changed it; `claim` is the
-    profile's for the latter, `precision` and `kernels` what it says of the dtype. `verdict` is None for a case that is to be run; otherwise `reason` says
-    why it is not. `undecided` names conditions that wait for facts. `settings` may hold max_tokens, top_k,
-    batch_size.
+    profile's for the latter, `precision` and `kernels` what it says of the dtype. `verdict` is None for a case that is
+    to be run; otherwise `reason` says why it is not. `undecided` names conditions that wait for facts. `settings` may
+    hold max_tokens, top_k, batch_size.
     """
 
     id: str

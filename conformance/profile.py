@@ -32,6 +32,7 @@ class Claim:
     batch: tuple[str, ...] = BATCH_FORMS
     encoder: bool = True
     vision: bool = True
+    scale: bool = True
     softcap: bool = False
     window: bool = False
     deterministic: bool = False
@@ -241,6 +242,7 @@ def _claim(engine: str, name: str, entry: Mapping[str, Any]) -> Claim:
         batch=tuple(entry.get("batch", BATCH_FORMS)),
         encoder=entry.get("encoder", True),
         vision=entry.get("vision", True),
+        scale=entry.get("scale", True),
         softcap=entry.get("softcap", False),
         window=entry.get("window", False),
         deterministic=entry.get("deterministic", False),

@@ -34,7 +34,7 @@ class Requirement:
 
     With `answers`, the promise is about right answers known beforehand, so it is planned only for models that the
     catalogue says they hold for. `parameters` single it out for conditions, and say what the profile has to claim for
-    it: batch, softcap, window, deterministic, masked_rows, denormals.
+    it: batch, scale, softcap, window, deterministic, masked_rows, denormals.
     """
 
     id: str

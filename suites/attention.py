@@ -87,6 +87,11 @@ class Attention(ConformanceSuite):
 
     @observation(reference=False, yardstick=False)
     @staticmethod
+    def scaled(ask: Ask) -> AttentionOutputs:
+        return _asked(ask, ask.inputs.numeric(ask.inputs.scaled, ask.runner.request.dtype, ask.claim))
+
+    @observation(reference=False, yardstick=False)
+    @staticmethod
     def repeated(ask: Ask) -> AttentionOutputs:
         calls = ask.inputs.numeric(ask.inputs.repeated, ask.runner.request.dtype, ask.claim)
         return ask.runner.attention(calls, repeats=ask.inputs.repeats, poison=True)
@@ -175,6 +180,14 @@ class Attention(ConformanceSuite):
     )
     def test_capped_outputs_agree(self) -> None:
         self.judge_numbers("capped")
+
+    @requirement(
+        "ATT-135",
+        "Outputs for another scale than 1 / sqrt(head size) MUST be exact within claimed rounding.",
+        parameters={"scale": True},
+    )
+    def test_scaled_outputs_agree(self) -> None:
+        self.judge_numbers("scaled")
 
     @requirement(
         "ATT-140", "Repeated calls MUST each be finite and exact within claimed rounding, whatever memory held before."

@@ -124,7 +124,6 @@ class _Errors:
 
     @classmethod
     def of(cls, call: AttentionCall, x: Float64, r: Float64, i: Float64, dtype: str) -> _Errors:
-        limit = limits()
         inside = counted(call)[:, None, :]
         with np.errstate(over="ignore", invalid="ignore"):
             engine = _squares(x - r) * inside

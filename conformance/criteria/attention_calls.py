@@ -1,4 +1,4 @@
-"""What all criteria of kernel calls share: a call in words, the gate before any number, and the arrays that are kept."""
+"""What the criteria of kernel calls share: a call in words, the gate before any number, the arrays that are kept."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from conformance.criteria.arrays import Float64
 from conformance.criteria.attention_math import counted
-from conformance.judgement import Judgement
 from conformance.criteria.finding import Decides, Measure, conclude, refuse
-from conformance.judgement import Figure
+from conformance.judgement import Figure, Judgement
 from conformance.runner import AttentionCall, AttentionOutputs
 
 _NAMED = 3
@@ -22,7 +21,8 @@ def words(call: AttentionCall) -> str:
     """The shape of a call: what a reader needs to make it again."""
     batch, heads, queries, size = call.query.shape
     said = [
-        f"batch {batch}, {heads} heads on {call.key.shape[1]}, {queries} queries of {call.key.shape[2]} keys, size {size}",
+        f"batch {batch}, {heads} heads on {call.key.shape[1]}",
+        f"{queries} queries of {call.key.shape[2]} keys, size {size}",
         "causal" if call.causal else "bidirectional",
     ]
     for name, value in (("window", call.window), ("softcap", call.softcap), ("scale", call.scale)):
@@ -78,7 +78,9 @@ def faults_of(calls: Sequence[AttentionCall], outputs: AttentionOutputs, repeats
     """Every sentence about an answer, with its call in words."""
     wanted = len(calls) * repeats
     if not len(outputs.values) == len(outputs.faults) == wanted:
-        return [f"{len(outputs.values)} answers and {len(outputs.faults)} accounts of them, but {wanted} calls were made"]
+        return [
+            f"{len(outputs.values)} answers and {len(outputs.faults)} accounts of them, but {wanted} calls were made"
+        ]
     found = []
     for index, (value, said) in enumerate(zip(outputs.values, outputs.faults, strict=True)):
         call = calls[index // repeats]
@@ -98,11 +100,16 @@ def real(call: AttentionCall) -> NDArray[np.bool_]:
     return np.broadcast_to(counted(call)[:, None, :, None], call.query.shape)
 
 
-def kept(call: AttentionCall, x: Float64, r: Float64 | None = None, e: Float64 | None = None) -> dict[str, NDArray[Any]]:
+def kept(
+    call: AttentionCall, x: Float64, r: Float64 | None = None, e: Float64 | None = None
+) -> dict[str, NDArray[Any]]:
     """The arrays of a failing call, as a judgement keeps them; the leading axis is the batch."""
     arrays = {"query": call.query, "key": call.key, "value": call.value, "x": x, "r": r, "e": e}
     if call.lengths is not None:
         arrays["lengths"] = np.array(call.lengths, dtype=np.int64)
+    for name in ("causal", "scale", "window", "softcap"):  # once for each row: the arrays share their leading axis
+        if (argument := getattr(call, name)) is not None:
+            arrays[name] = np.full(len(call.query), argument)
     return {name: np.asarray(array) for name, array in arrays.items() if array is not None}
 
 

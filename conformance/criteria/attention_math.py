@@ -107,7 +107,9 @@ def _finish(
     return outputs.reshape(batch, heads, queries, size)
 
 
-def _products(query: NDArray[np.floating], key: NDArray[np.floating], call: AttentionCall, half: bool = False) -> Float64:
+def _products(
+    query: NDArray[np.floating], key: NDArray[np.floating], call: AttentionCall, half: bool = False
+) -> Float64:
     """Q K^T for each group of query heads: [batch, kv_heads, group, queries, keys]."""
     batch, heads, queries, size = call.query.shape
     kv_heads = call.key.shape[1]

@@ -1,8 +1,8 @@
 """Probes of attention kernels whose answers are known to the last bit, so that no tolerance hides a wrong key.
 
-Where all scores are equal and the values one-hot, what is not zero was seen. Values of one give one and values of a head's
-number show which head was read, each within the rounding of the weights that are added up; where each query points at
-one key, which then has all the weight, that key's pages come out.
+Where all scores are equal and the values one-hot, what is not zero was seen. Values of one give one and values of a
+head's number show which head was read, each within the rounding of the weights that are added up; where each query
+points at one key, which then has all the weight, that key's pages come out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from conformance.criteria.arrays import Float64
 from conformance.criteria.attention_calls import gate, grouped, kept, real, words
-from conformance.criteria.attention_math import counted, visible
+from conformance.criteria.attention_math import visible
 from conformance.criteria.finding import Decides, Measure, conclude
 from conformance.criteria.limits import Limit, limits
 from conformance.criteria.ratio import eps
@@ -63,7 +63,9 @@ def sees_its_keys(calls: Sequence[AttentionCall], outputs: AttentionOutputs) -> 
     return conclude(name, f"the keys that queries see, in {len(calls)} calls", measures, rows=rows, faults=faults)
 
 
-def ones_give_one(calls: Sequence[AttentionCall], outputs: AttentionOutputs, *, dtype: str, precision: str) -> Judgement:
+def ones_give_one(
+    calls: Sequence[AttentionCall], outputs: AttentionOutputs, *, dtype: str, precision: str
+) -> Judgement:
     """Where every key that is seen has the value one, so has every output."""
     return _values_are(
         "attention_probes.ones_give_one",

@@ -46,6 +46,7 @@ class Form:
     causal: bool = True
     window: int | None = None
     softcap: float | None = None
+    scale: float | None = None
     lengths: tuple[int, ...] | None = None
 
     @property
@@ -87,6 +88,7 @@ class AttentionInputs:
     ragged: tuple[Form, ...]
     sliding: tuple[Form, ...]
     capped: tuple[Form, ...]
+    scaled: tuple[Form, ...]
     repeated: tuple[Form, ...]
     masked: tuple[Form, ...]
     repeats: int
@@ -185,6 +187,11 @@ def inputs(seed: int = 0, shapes: Shapes = "quick") -> AttentionInputs:
         Form((8, 1), 1, 129, 256, "peaky", batch=8, softcap=5.0),
         Form((4, 2), 129, 129, 64, "structured", softcap=20.0, causal=False),
     ]
+    scaled = [
+        Form((4, 2), 129, 129, 128, "peaky", scale=256**-0.5),
+        Form((5, 1), 65, 65, 64, scale=1.0, causal=False),
+        Form((8, 1), 1, 129, 128, batch=4, scale=0.05),
+    ]
     repeated = [
         Form((4, 2), 129, 129, 64),
         Form((8, 1), 1, 500, 128, batch=4),
@@ -197,7 +204,7 @@ def inputs(seed: int = 0, shapes: Shapes = "quick") -> AttentionInputs:
         hard += _crossed(seed, "hard", 60, ("structured", "rising", "huge", "tiny"))
     return AttentionInputs(
         seed,
-        *map(tuple, (squares, padded, windowed, ordinary, hard, ragged, sliding, capped, repeated, masked)),
+        *map(tuple, (squares, padded, windowed, ordinary, hard, ragged, sliding, capped, scaled, repeated, masked)),
         repeats=24 if shapes == "quick" else 300,
     )
 
@@ -226,17 +233,14 @@ def _made(forms: tuple[Form, ...], kind: str, dtype: str, seed: int) -> tuple[At
     return tuple(_call(form, *_MAKERS[kind](form, rng, dtype), dtype=dtype) for form in forms)
 
 
-def _call(
-    form: Form, tensors: Tensors, lengths: tuple[int, ...] | None = None, scale: float | None = None, *, dtype: str
-) -> AttentionCall:
+def _call(form: Form, tensors: Tensors, lengths: tuple[int, ...] | None = None, *, dtype: str) -> AttentionCall:
     import numpy as np
 
     from conformance.criteria.rounding import rounded
 
     query, key, value = (rounded(each, dtype).astype(np.float32) for each in tensors)
-    return AttentionCall(
-        query, key, value, form.causal, scale, form.window, form.softcap, form.lengths if lengths is None else lengths
-    )
+    lengths = form.lengths if lengths is None else lengths
+    return AttentionCall(query, key, value, form.causal, form.scale, form.window, form.softcap, lengths)
 
 
 def _normal(form: Form, rng: np.random.Generator) -> Tensors:
@@ -351,7 +355,7 @@ _MAKERS: dict[str, Callable[[Form, np.random.Generator, str], tuple[Any, ...]]] 
 
 @cache
 def _pointed(forms: tuple[Form, ...], dtype: str, seed: int) -> Pointed:
-    """Keys of plus and minus one, of which no two are alike; a query is its key, and the scale makes all others vanish."""
+    """Keys of plus and minus one, no two alike; a query is so many times its key that all others vanish."""
     import numpy as np
 
     from conformance.criteria.attention_math import visible
@@ -367,21 +371,21 @@ def _pointed(forms: tuple[Form, ...], dtype: str, seed: int) -> Pointed:
         group = form.heads[0] // form.heads[1]
         weights = rng.random((len(query), form.heads[0], form.queries, form.keys))
         chosen = np.where(seen[:, None], weights, -1.0).argmax(axis=3)
-        scale = _separating_scale(key)
-        if scale is None:
+        factor = _separating_factor(key)
+        if factor is None:
             continue
         of_heads = np.repeat(key, group, axis=1)
-        query = np.take_along_axis(of_heads, chosen[..., None], axis=2)
-        calls.append(_call(form, (query, key, value), None, scale, dtype=dtype))
+        query = factor * np.take_along_axis(of_heads, chosen[..., None], axis=2)
+        calls.append(_call(form, (query, key, value), dtype=dtype))
         targets.append(chosen)
     return Pointed(tuple(calls), tuple(targets))
 
 
-def _separating_scale(key: NDArray[np.float64]) -> float | None:
-    """A power of two by which the score of a query's own key is at least 40 above all others; None where keys repeat."""
+def _separating_factor(key: NDArray[np.float64]) -> float | None:
+    """A power of two for queries, by which their own key's score is 40 above all others; None where keys repeat."""
     import numpy as np
 
-    products = key @ key.swapaxes(-1, -2)
-    products -= 2 * key.shape[-1] * np.eye(key.shape[-2])
-    gap = key.shape[-1] - products.max()
+    size = key.shape[-1]
+    products = key @ key.swapaxes(-1, -2) - 2 * size * np.eye(key.shape[-2])
+    gap = (size - products.max()) / size**0.5
     return float(2.0 ** np.ceil(np.log2(40 / gap))) if gap > 0 else None
