@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from conformance.criteria.arrays import Float64
+from conformance.criteria.arrays import Float64, Mask
 from conformance.criteria.attention_calls import are_answered, are_finite, gate, grouped, kept, words
 from conformance.criteria.attention_math import counted, exact, ideal
 from conformance.criteria.finding import Decides, Measure, conclude
@@ -55,7 +57,8 @@ def agrees(
     row_limit = pick(dtype, limit.row_16bit, limit.row_float32)
     pooled, tile, row, gain = _Worst(), _Worst(), _Worst(), _Worst()
     squares: list[float] = []
-    greatest, rows = 0.0, {}
+    greatest = 0.0
+    rows: dict[str, NDArray[Any]] = {}
     for call, answers in zip(calls, grouped(outputs, repeats), strict=True):
         r, i = exact(call), ideal(call, dtype, precision)
         said = words(call)
@@ -95,7 +98,8 @@ def repeats_are_equal(calls: Sequence[AttentionCall], outputs: AttentionOutputs,
     name = "attention.repeats_are_equal"
     if refused := gate(name, calls, outputs, repeats):
         return refused
-    faults, rows = [], {}
+    faults: list[str] = []
+    rows: dict[str, NDArray[Any]] = {}
     for call, answers in zip(calls, grouped(outputs, repeats), strict=True):
         inside = counted(call)[:, None, :, None]
         first = np.where(inside, answers[0], 0.0)
@@ -132,7 +136,9 @@ class _Errors:
         # A row or tile whose ideal error is small by luck is held against the call's middling one.
         middling = float(np.median(honest[np.broadcast_to(inside, honest.shape)]))
         row, row_index = _greatest(engine, np.maximum(honest, middling))
-        tile, tile_index = _greatest(_tiles(engine), np.maximum(_tiles(honest), middling * _tiles(inside * 1.0)))
+        tile, tile_index = _greatest(
+            _tiles(engine), np.maximum(_tiles(honest), middling * _tiles(inside.astype(np.float64)))
+        )
         gain, gain_limit = _gain(x, r, i, inside, dtype)
         b, h, q = row_index
         return cls(
@@ -146,7 +152,7 @@ class _Errors:
         )
 
 
-def _gain(x: Float64, r: Float64, i: Float64, inside: np.ndarray, dtype: str) -> tuple[float, float]:
+def _gain(x: Float64, r: Float64, i: Float64, inside: Mask, dtype: str) -> tuple[float, float]:
     """|<x - r, r>| / <r, r>, and its limit: 4 standard errors over rows, the ideal's own gain, and a floor."""
     limit = limits().attention
     floor = pick(dtype, limit.gain_floor_eps_16bit, limit.gain_floor_eps_float32).value * eps(dtype)

@@ -50,7 +50,8 @@ def are_finite(calls: Sequence[AttentionCall], outputs: AttentionOutputs, *, rep
     name = "attention.are_finite"
     if refused := gate(name, calls, outputs, repeats):
         return refused
-    faults, rows = [], {}
+    faults: list[str] = []
+    rows: dict[str, NDArray[Any]] = {}
     for call, answers in zip(calls, grouped(outputs, repeats), strict=True):
         bad = [(i, n) for i, x in enumerate(answers) if (n := int((~np.isfinite(x[real(call)])).sum()))]
         if bad:
@@ -104,7 +105,7 @@ def kept(
     call: AttentionCall, x: Float64, r: Float64 | None = None, e: Float64 | None = None
 ) -> dict[str, NDArray[Any]]:
     """The arrays of a failing call, as a judgement keeps them; the leading axis is the batch."""
-    arrays = {"query": call.query, "key": call.key, "value": call.value, "x": x, "r": r, "e": e}
+    arrays: dict[str, Any] = {"query": call.query, "key": call.key, "value": call.value, "x": x, "r": r, "e": e}
     if call.lengths is not None:
         arrays["lengths"] = np.array(call.lengths, dtype=np.int64)
     for name in ("causal", "scale", "window", "softcap"):  # once for each row: the arrays share their leading axis

@@ -93,7 +93,7 @@ def _finish(
     peak = scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores - np.where(np.isfinite(peak), peak, 0.0))
     total = weights.sum(axis=-1, keepdims=True)
-    total[total == 0] = 1.0
+    total = np.where(total == 0, 1.0, total)
     if normalised:
         weights = round_weights(weights / total)
         total = np.ones_like(total)
@@ -104,7 +104,8 @@ def _finish(
     values = np.where(seen.any(axis=3)[..., None], values, 0.0)
     outputs = (_in_half(weights, values) if half else weights @ values) / total
     batch, heads, queries, size = call.query.shape
-    return outputs.reshape(batch, heads, queries, size)
+    found: Float64 = outputs.reshape(batch, heads, queries, size)
+    return found
 
 
 def _products(
@@ -138,4 +139,5 @@ def _lengths(call: AttentionCall) -> NDArray[np.int64]:
 
 def _positions(call: AttentionCall) -> NDArray[np.int64]:
     queries = call.query.shape[2]
-    return _lengths(call)[:, None] - queries + np.arange(queries)
+    found: NDArray[np.int64] = _lengths(call)[:, None] - queries + np.arange(queries)
+    return found

@@ -46,7 +46,9 @@ def sees_its_keys(calls: Sequence[AttentionCall], outputs: AttentionOutputs) -> 
     name = "attention_probes.sees_its_keys"
     if refused := gate(name, calls, outputs):
         return refused
-    faults, rows, wrong, pairs = [], {}, 0, 0
+    faults: list[str] = []
+    rows: dict[str, NDArray[Any]] = {}
+    wrong = pairs = 0
     for call, (x,) in zip(calls, grouped(outputs, 1), strict=True):
         expected = np.repeat(_shown(call), call.query.shape[1] // call.key.shape[1], axis=1)
         inside = real(call)
@@ -130,7 +132,9 @@ def masked_rows_are_zero(calls: Sequence[AttentionCall], outputs: AttentionOutpu
     name = "attention_probes.masked_rows_are_zero"
     if refused := gate(name, calls, outputs):
         return refused
-    faults, rows, checked = [], {}, 0
+    faults: list[str] = []
+    rows: dict[str, NDArray[Any]] = {}
+    checked = 0
     for call, (x,) in zip(calls, grouped(outputs, 1), strict=True):
         blind = ~visible(call).any(axis=2)
         checked += int(blind.sum())
@@ -171,7 +175,8 @@ def _values_are(
 ) -> Judgement:
     if refused := gate(name, calls, outputs):
         return refused
-    worst, where, rows = 0.0, "", {}
+    worst, where = 0.0, ""
+    rows: dict[str, NDArray[Any]] = {}
     for call, (x,) in zip(calls, grouped(outputs, 1), strict=True):
         r = expected(call)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -202,7 +207,8 @@ def _shown(call: AttentionCall) -> NDArray[np.bool_]:
     """What must not be zero: bool [rows, kv_heads, queries, size], from the keys that rows and heads show."""
     seen = visible(call)
     hot = np.asarray(call.value) != 0
-    return np.einsum("bqk,bgkd->bgqd", seen.astype(np.float32), hot.astype(np.float32)) > 0
+    found: NDArray[np.bool_] = np.einsum("bqk,bgkd->bgqd", seen.astype(np.float32), hot.astype(np.float32)) > 0
+    return found
 
 
 def _first_key(call: AttentionCall, x: Float64, expected: NDArray[np.bool_], differs: NDArray[np.bool_]) -> str:

@@ -63,7 +63,7 @@ class ModelAttention:
             found = eager_attention_forward
         if call.softcap is not None and not _takes(found, "softcap"):  # some versions would drop it without a word
             raise ValueError(f"transformers' {self._implementation} attention takes no softcap")
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _layer(self, query: torch.Tensor, key: torch.Tensor, call: AttentionCall) -> Any:
         """What functions read from the layer that calls them."""

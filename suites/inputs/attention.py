@@ -203,8 +203,18 @@ def inputs(seed: int = 0, shapes: Shapes = "quick") -> AttentionInputs:
         ordinary += _crossed(seed, "ordinary", 120, ("normal", "peaky"))
         hard += _crossed(seed, "hard", 60, ("structured", "rising", "huge", "tiny"))
     return AttentionInputs(
-        seed,
-        *map(tuple, (squares, padded, windowed, ordinary, hard, ragged, sliding, capped, scaled, repeated, masked)),
+        seed=seed,
+        square=tuple(squares),
+        padded=tuple(padded),
+        windowed=tuple(windowed),
+        ordinary=tuple(ordinary),
+        hard=tuple(hard),
+        ragged=tuple(ragged),
+        sliding=tuple(sliding),
+        capped=tuple(capped),
+        scaled=tuple(scaled),
+        repeated=tuple(repeated),
+        masked=tuple(masked),
         repeats=24 if shapes == "quick" else 300,
     )
 
