@@ -1,4 +1,4 @@
-"""Exact attention, ideal kernels and rounding, by definitions written out here; the criteria on answers made by hand."""
+"""Exact attention, ideal kernels and rounding by definitions written out here; the criteria on answers made by hand."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ def test_classes_order_as_they_round() -> None:
 
 
 def test_an_unknown_class_or_format_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="'fuzed'.*did you mean 'fused'"):
+    with pytest.raises(ValueError, match=r"'fuzed'.*did you mean 'fused'"):
         ideal(call(), "bfloat16", "fuzed")
-    with pytest.raises(ValueError, match="'bfloat6'.*did you mean 'bfloat16'"):
+    with pytest.raises(ValueError, match=r"'bfloat6'.*did you mean 'bfloat16'"):
         rounded([1.0], "bfloat6")
 
 
@@ -171,7 +171,7 @@ def test_the_ideal_itself_agrees_with_a_ratio_of_one() -> None:
 def test_a_wrong_row_is_found_and_named_where_the_pooled_ratio_holds() -> None:
     asked = call(queries=500, keys=500)
     x = honest(asked)
-    x[0, 2, 77] = rounded(x[0, 2, 77] * 1.06, "bfloat16")
+    x[0, 2, 77] = x[0, 2, 77] * 1.03
     found = agrees(x, asked)
     assert found.verdict is Verdict.FAIL and figures(found)["pooled ratio"] < 1.25
     assert "worst row's ratio is" in found.message and "row 0, head 2, query 77: batch 1, 4 heads on 2" in found.message

@@ -55,6 +55,8 @@ def agrees(
     call_limit = pick(dtype, limit.pooled_16bit, limit.pooled_float32)
     tile_limit = pick(dtype, limit.tile_16bit, limit.tile_float32)
     row_limit = pick(dtype, limit.row_16bit, limit.row_float32)
+    if precision == "tf32":
+        call_limit, tile_limit, row_limit = limit.pooled_tf32, limit.local_tf32, limit.local_tf32
     pooled, tile, row, gain = _Worst(), _Worst(), _Worst(), _Worst()
     squares: list[float] = []
     greatest = 0.0
@@ -63,7 +65,7 @@ def agrees(
         r, i = exact(call), ideal(call, dtype, precision)
         said = words(call)
         for x in answers:
-            found = _Errors.of(call, x, r, i, dtype)
+            found = _Errors.of(call, x, r, i, dtype, precision)
             squares.append(found.pooled**2)
             pooled = pooled.or_worse(found.pooled, call_limit.value, said)
             tile = tile.or_worse(found.tile, tile_limit.value, f"{found.tile_at}: {said}")
@@ -127,22 +129,23 @@ class _Errors:
     gain_limit: float
 
     @classmethod
-    def of(cls, call: AttentionCall, x: Float64, r: Float64, i: Float64, dtype: str) -> _Errors:
+    def of(cls, call: AttentionCall, x: Float64, r: Float64, i: Float64, dtype: str, precision: str) -> _Errors:
         inside = counted(call)[:, None, :]
+        x, i = (np.where(inside[..., None], each, r) for each in (x, i))  # padding's outputs mean nothing
         with np.errstate(over="ignore", invalid="ignore"):
-            engine = _squares(x - r) * inside
-            honest, size = _squares(i - r) * inside, _squares(r) * inside
-        honest = np.maximum(honest, _least_allowed(dtype) ** 2 * size)
+            engine, ideal_error = _squares(x - r), _squares(i - r)
+            size = _squares(r) * inside
+        least = _least_allowed(dtype) ** 2
+        honest = np.maximum(ideal_error, least * size)
         # A row or tile whose ideal error is small by luck is held against the call's middling one.
         middling = float(np.median(honest[np.broadcast_to(inside, honest.shape)]))
         row, row_index = _greatest(engine, np.maximum(honest, middling))
-        tile, tile_index = _greatest(
-            _tiles(engine), np.maximum(_tiles(honest), middling * _tiles(inside.astype(np.float64)))
-        )
-        gain, gain_limit = _gain(x, r, i, inside, dtype)
+        rows = _tiles(inside.astype(np.float64))
+        tile, tile_index = _greatest(_tiles(engine), np.maximum(_tiles(honest), middling * rows))
+        gain, gain_limit = _gain(x, r, i, inside, _gain_floor(dtype, precision))
         b, h, q = row_index
         return cls(
-            pooled=_root_of_quotient(float(engine.sum()), float(honest.sum())),
+            pooled=_root_of_quotient(float(engine.sum()), max(float(ideal_error.sum()), least * float(size.sum()))),
             tile=tile,
             tile_at=f"row {tile_index[0]}, head {tile_index[1]}, queries from {tile_index[2] * TILE}",
             row=row,
@@ -152,18 +155,25 @@ class _Errors:
         )
 
 
-def _gain(x: Float64, r: Float64, i: Float64, inside: Mask, dtype: str) -> tuple[float, float]:
+def _gain(x: Float64, r: Float64, i: Float64, inside: Mask, floor: float) -> tuple[float, float]:
     """|<x - r, r>| / <r, r>, and its limit: 4 standard errors over rows, the ideal's own gain, and a floor."""
-    limit = limits().attention
-    floor = pick(dtype, limit.gain_floor_eps_16bit, limit.gain_floor_eps_float32).value * eps(dtype)
-    size = float((_squares(r) * inside).sum())
+    squares = _squares(r) * inside
+    size = float(squares.sum())
     if size == 0:
         return 0.0, 1.0
-    dots = np.einsum("bhqd,bhqd->bhq", x - r, r) * inside
-    own = float((np.einsum("bhqd,bhqd->bhq", i - r, r) * inside).sum()) / size
-    gain = float(dots.sum()) / size
-    spread = float(np.sqrt(np.square(dots - gain * _squares(r) * inside).sum())) / size
-    return abs(gain), limit.gain_sigma.value * spread + abs(own) + floor
+    with np.errstate(over="ignore", invalid="ignore"):
+        dots = np.einsum("bhqd,bhqd->bhq", x - r, r)
+        gain = float(dots.sum()) / size
+        spread = float(np.sqrt(np.square(dots - gain * squares).sum())) / size
+    own = float(np.einsum("bhqd,bhqd->bhq", i - r, r).sum()) / size
+    return abs(gain), limits().attention.gain_sigma.value * spread + abs(own) + floor
+
+
+def _gain_floor(dtype: str, precision: str) -> float:
+    limit = limits().attention
+    if precision == "tf32":
+        return limit.gain_floor_eps_tf32.value * eps(dtype)
+    return pick(dtype, limit.gain_floor_eps_16bit, limit.gain_floor_eps_float32).value * eps(dtype)
 
 
 def _squares(values: Float64) -> Float64:

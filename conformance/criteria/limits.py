@@ -123,13 +123,16 @@ class AttentionLimits:
 
     pooled_16bit: Limit
     pooled_float32: Limit
+    pooled_tf32: Limit
     tile_16bit: Limit
     tile_float32: Limit
     row_16bit: Limit
     row_float32: Limit
+    local_tf32: Limit
     gain_sigma: Limit
     gain_floor_eps_16bit: Limit
     gain_floor_eps_float32: Limit
+    gain_floor_eps_tf32: Limit
     sum_eps_16bit: Limit
     sum_eps_float32: Limit
     sum_eps_tf32: Limit
