@@ -13,7 +13,7 @@ from conformance.quirks import Quirk, parse_quirk
 
 SCHEMA = Path(__file__).with_name("profile.schema.json")
 
-BATCH_FORMS = ("padded", "unpadded", "decode")
+BATCH_FORMS = ("padded", "unpadded", "chunked", "decode")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from transformers import masking_utils
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, causal_mask_function, sliding_window_overlay
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from conformance.engines.chosen_kernels import spelt
 from conformance.runner import AttentionCall, NotSupported
 
 
@@ -62,7 +63,7 @@ class ModelAttention:
 
             found = eager_attention_forward
         if call.softcap is not None and not _takes(found, "softcap"):  # some versions would drop it without a word
-            raise ValueError(f"transformers' {self._implementation} attention takes no softcap")
+            raise ValueError(f"transformers' {spelt(self._implementation)} attention takes no softcap")
         return found
 
     def _layer(self, query: torch.Tensor, key: torch.Tensor, call: AttentionCall) -> Any:

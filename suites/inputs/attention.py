@@ -52,9 +52,10 @@ class Form:
     @property
     def batch_forms(self) -> set[str]:
         """What a profile calls such a batch."""
-        if self.lengths is None:
-            return {"decode" if self.queries == 1 else "unpadded"}
-        return {"padded", "decode"} if self.queries == 1 else {"padded"}
+        forms = {"padded"} if self.lengths else set()
+        if self.queries == 1:
+            return {*forms, "decode"}
+        return {*forms, "chunked"} if self.queries < self.keys else forms or {"unpadded"}
 
     def suits(self, claim: Claim | None) -> Form | None:
         """The form, with a head size that is claimed, or None where the batch form or direction is not."""
