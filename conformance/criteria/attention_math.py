@@ -101,7 +101,8 @@ def _finish(
         weights = round_weights(weights)
     values = np.asarray(call.value if value is None else value, dtype=np.float64)[:, :, None]
     # What nobody sees may hold anything: its weight is 0, but 0 times infinity is not.
-    values = np.where(seen.any(axis=3)[..., None], values, 0.0)
+    looked_at: Mask = np.logical_or.reduce(seen, axis=3)
+    values = np.where(looked_at[..., None], values, 0.0)
     outputs = (_in_half(weights, values) if half else weights @ values) / total
     batch, heads, queries, size = call.query.shape
     found: Float64 = outputs.reshape(batch, heads, queries, size)
