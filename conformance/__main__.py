@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": "print everything about one case",
     "validate": "check profiles",
     "report": "tell a finished run again, and write its junit.xml again",
+    "attention": "measure one attention kernel, a Python function, without engine and model",
     "doctor": "look in seconds for what would spoil a run of hours",
     "models": "list, fetch, verify, export and import the models of the catalogue",
 }

@@ -34,6 +34,9 @@ from conformance.structure import not_finite
 TIERS = ("embedded", "full", "local")
 """Where the weights are: in the package, to be fetched, or in a folder that the command line named."""
 
+NO_MODEL = "none"
+"""The name, and the tier, of what stands for a model where a single kernel is measured: it has no files."""
+
 
 @dataclass(frozen=True)
 class Model:

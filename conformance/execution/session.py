@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from conformance import checkpoint
+from conformance.catalogue import NO_MODEL
 from conformance.criteria.observed import VisionRequested
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
@@ -130,7 +131,9 @@ class Session:
 
     def _make_bench(self, references: References) -> Bench:
         case = self.group.first
-        checkpoint.check(case.model.folder)
+        has_files = case.model.tier != NO_MODEL
+        if has_files:
+            checkpoint.check(case.model.folder)
         reference, yardstick = references.get(
             self.suite,
             self.request,
@@ -169,7 +172,7 @@ class Session:
             tokenizer=tokenizer,
             parameters=self.request.parameters,
             settings=case.settings,
-            layers=checkpoint.layers(case.model.folder),
+            layers=checkpoint.layers(case.model.folder) if has_files else None,
             vision=_vision(case),
             claim=case.claim,
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conformance.catalogue import NO_MODEL
 from conformance.results.journal import RunHeader
 from conformance.results.margin import worst_margin
 from conformance.results.output import write_atomically
@@ -186,8 +187,10 @@ def _told_by(results: Sequence[CaseResult], planned: int) -> list[str]:
         )
     executed = [result for result in results if result.verdict.is_executed]
     if executed:
-        models = sorted({result.model for result in executed})
-        sentences.append(f"Only these models were run: {', '.join(models)}. Other weights and sizes are not covered.")
+        models = sorted({result.model for result in executed} - {NO_MODEL})
+        if models:
+            told = ", ".join(models)
+            sentences.append(f"Only these models were run: {told}. Other weights and sizes are not covered.")
         targets = sorted({result.target.id for result in executed})
         sentences.append(f"Only these targets were run: {', '.join(targets)}. Nothing is said of any other.")
     return sentences

@@ -1,0 +1,114 @@
+"""The profile of a single kernel, written from what its signature takes and from what the command line claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from conformance.catalogue import NO_MODEL, Catalogue, Model
+from conformance.kernel_arguments import ARGUMENTS
+from conformance.names import UsageError, did_you_mean
+from conformance.profile import BATCH_FORMS, Profile, ProfileError, parse_profile
+
+ENGINE = "kernel"
+ROLE = "attention"
+RUNNER = "conformance.engines.kernel:KernelRunner"
+
+PRECISION = {"float32": "ieee", "bfloat16": "fused", "float16": "fused"}
+"""What is claimed of each dtype unless the command line says otherwise."""
+
+_LISTS = ("head_sizes", "page_sizes", "batch")
+_NOT_GIVEN: dict[str, tuple[dict[str, Any], str]] = {
+    "causal": ({"encoder": False}, "attention without a causal mask"),
+    "scale": ({"scale": False}, "another scale than 1 / sqrt(size)"),
+    "window": ({"window": False}, "sliding windows"),
+    "softcap": ({"softcap": False}, "a softcap"),
+    "lengths": ({"batch": [form for form in BATCH_FORMS if form != "padded"]}, "ragged batches"),
+}
+"""By argument, what is claimed of a kernel that does not take it, and what is therefore not covered."""
+
+
+def catalogue() -> Catalogue:
+    """The catalogue of a kernel: it has no model."""
+    return Catalogue((Model(NO_MODEL, (ROLE,), NO_MODEL, Path(NO_MODEL), answers=True),))
+
+
+def kernel_profile(
+    kernel: str, dtypes: Sequence[str], device: str, start: str, takes: Collection[str], claims: Sequence[str]
+) -> Profile:
+    """The profile of the callable `kernel` ("module:function"), which takes `takes` of `ARGUMENTS`.
+
+    `claims` are texts `KEY=VALUE`, with the keys of a profile's attention backend. UsageError with every fault.
+    """
+    claim: dict[str, Any] = {"precision": {dtype: PRECISION[dtype] for dtype in dtypes}, "kernels": [kernel]}
+    claim |= {"softcap": True, "window": True}
+    disclaimed = []
+    for name in ARGUMENTS:
+        if name not in takes:
+            claimed, what = _NOT_GIVEN[name]
+            claim |= claimed
+            disclaimed.append({"engine": ENGINE, "attention": kernel, "what": what, "reason": f"it takes no {name!r}"})
+    claim |= _parsed(claims, claim)
+    lines = [
+        "[backend]",
+        *_pairs(name=ENGINE, description=f"the kernel {kernel} alone", device=device, default_engines=[ENGINE]),
+        "[dtypes]",
+        *_pairs(default=list(dtypes), supported=list(dtypes)),
+        f"[engines.{ENGINE}]",
+        *_pairs(start=start, options={"kernel": kernel}),
+        f"[engines.{ENGINE}.attention.{json.dumps(kernel)}]",
+        *_pairs(**claim),
+    ]
+    for entry in disclaimed:
+        lines += ["[[disclaimed]]", *_pairs(**entry)]
+    try:
+        return parse_profile("\n".join(lines) + "\n", Path("--claims"))
+    except ProfileError as error:
+        inside = f"engines.{ENGINE}.attention.{kernel}"
+        raise UsageError(
+            *(each.replace(f"{inside}.", "").replace(inside, "the kernel") for each in error.faults)
+        ) from error
+
+
+def _parsed(claims: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The claims as a profile's values; `precision=NAME` is said of every dtype, `precision.DTYPE=NAME` of one."""
+    found: dict[str, Any] = {}
+    faults = []
+    for text in claims:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not (key and equals and value):
+            faults.append(f"--claims: {text!r} should look like KEY=VALUE, e.g. deterministic=true")
+        elif key.partition(".")[0] == "precision":
+            _, dot, dtype = key.partition(".")
+            if dot and dtype not in known["precision"]:
+                faults.append(
+                    f"--claims: {key}: {dtype!r} is not in --dtype; {did_you_mean(dtype, known['precision'])}"
+                )
+            said = dict.fromkeys([dtype] if dot else known["precision"], value)
+            found["precision"] = {**found.get("precision", known["precision"]), **said}
+        else:
+            values = [_plain(part.strip()) for part in value.split(",")]
+            found[key] = values if key in _LISTS else _plain(value)
+    if faults:
+        raise UsageError(*faults)
+    return found
+
+
+def _plain(text: str) -> bool | int | str:
+    """true, false and whole numbers as what they are; all else is text."""
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isdecimal() else text
+
+
+def _pairs(**values: Any) -> list[str]:
+    """Lines of TOML, in which a table, a list, text, a number and a truth value are written much as in JSON."""
+    return [f"{json.dumps(key, ensure_ascii=False)} = {_toml(value)}" for key, value in values.items()]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(_pairs(**value)) + " }"
+    return json.dumps(value, ensure_ascii=False)

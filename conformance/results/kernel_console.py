@@ -1,0 +1,52 @@
+"""What the measurement of a single kernel shows beside that of any run: each promise, with its nearest figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from conformance.results.console import Console
+from conformance.results.explanation import describe
+from conformance.results.margin import worst_margin
+from conformance.results.record import CaseResult
+from conformance.verdict import Verdict
+
+
+class KernelConsole(Console):
+    """A console whose summary begins with the promises."""
+
+    def run_finished(self, document: Mapping[str, Any], files: Iterable[Path | str] = (), resume: str = "") -> None:
+        """The promises, then as ever."""
+        self._stop()
+        if document["cases"]:
+            self._screen.print(promise_table([CaseResult.from_json(case) for case in document["cases"]], self._text))
+        super().run_finished(document, files, resume)
+
+
+def promise_table(results: Sequence[CaseResult], text: Callable[[str, str], Text]) -> Table:
+    """A row for each promise in each dtype: its verdict, and of its figures the one that is nearest to its limit.
+
+    Where nothing was measured, the reason stands in place of the figure. `text` makes text safe to show.
+    """
+    table = Table(pad_edge=False)
+    for heading in ("promise", "dtype", "verdict", "nearest to its limit"):
+        table.add_column(text(heading, ""), overflow="fold")
+    for result in results:
+        colour = "" if result.verdict is Verdict.PASS else "red" if result.verdict.is_failure else "yellow"
+        table.add_row(
+            text(f"{result.requirement_id} {result.test.removeprefix('test_').replace('_', ' ')}", ""),
+            text(result.target.dtype, ""),
+            text(str(result.verdict), colour),
+            text(_nearest(result), colour),
+        )
+    return table
+
+
+def _nearest(result: CaseResult) -> str:
+    figures = [(result.id, figure) for judgement in result.judgements for figure in judgement.figures]
+    worst = worst_margin(figures)
+    return result.reason if worst is None else f"{worst.figure.name} = {describe(worst.figure)}"
