@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import NO_MODEL, Catalogue, Model
-from conformance.kernel_arguments import ARGUMENTS
 from conformance.names import UsageError, did_you_mean
 from conformance.profile import BATCH_FORMS, Profile, ProfileError, parse_profile
 
@@ -20,19 +19,19 @@ PRECISION = {"float32": "ieee", "bfloat16": "fused", "float16": "fused"}
 """What is claimed of each dtype unless the command line says otherwise."""
 
 _LISTS = ("head_sizes", "page_sizes", "batch")
-_NOT_GIVEN: dict[str, tuple[dict[str, Any], str]] = {
-    "causal": ({"encoder": False}, "attention without a causal mask"),
-    "scale": ({"scale": False}, "another scale than 1 / sqrt(size)"),
-    "window": ({"window": False}, "sliding windows"),
-    "softcap": ({"softcap": False}, "a softcap"),
-    "lengths": ({"batch": [form for form in BATCH_FORMS if form != "padded"]}, "ragged batches"),
+_NOT_TAKEN: dict[str, dict[str, Any]] = {
+    "causal": {"encoder": False},
+    "window": {"window": False},
+    "softcap": {"softcap": False},
+    "lengths": {"batch": [form for form in BATCH_FORMS if form != "padded"]},
 }
-"""By argument, what is claimed of a kernel that does not take it, and what is therefore not covered."""
+"""By argument, what is claimed of a kernel that does not take it."""
 
 
-def catalogue() -> Catalogue:
-    """The catalogue of a kernel: it has no model."""
-    return Catalogue((Model(NO_MODEL, (ROLE,), NO_MODEL, Path(NO_MODEL), answers=True),))
+def catalogue(shapes: str) -> Catalogue:
+    """The catalogue of a kernel: it has no model. `shapes` is passed on to the suite's inputs."""
+    parameters = {"inputs": {"shapes": shapes}}
+    return Catalogue((Model(NO_MODEL, (ROLE,), NO_MODEL, Path(NO_MODEL), answers=True, parameters=parameters),))
 
 
 def kernel_profile(
@@ -44,12 +43,9 @@ def kernel_profile(
     """
     claim: dict[str, Any] = {"precision": {dtype: PRECISION[dtype] for dtype in dtypes}, "kernels": [kernel]}
     claim |= {"softcap": True, "window": True}
-    disclaimed = []
-    for name in ARGUMENTS:
+    for name, claimed in _NOT_TAKEN.items():
         if name not in takes:
-            claimed, what = _NOT_GIVEN[name]
             claim |= claimed
-            disclaimed.append({"engine": ENGINE, "attention": kernel, "what": what, "reason": f"it takes no {name!r}"})
     claim |= _parsed(claims, claim)
     lines = [
         "[backend]",
@@ -57,12 +53,10 @@ def kernel_profile(
         "[dtypes]",
         *_pairs(default=list(dtypes), supported=list(dtypes)),
         f"[engines.{ENGINE}]",
-        *_pairs(start=start, options={"kernel": kernel}),
+        *_pairs(start=start, options={"kernel": kernel, "takes": sorted(takes)}),
         f"[engines.{ENGINE}.attention.{json.dumps(kernel)}]",
         *_pairs(**claim),
     ]
-    for entry in disclaimed:
-        lines += ["[[disclaimed]]", *_pairs(**entry)]
     try:
         return parse_profile("\n".join(lines) + "\n", Path("--claims"))
     except ProfileError as error:

@@ -34,21 +34,26 @@ class Inputs:
     facts: Mapping[str, Any]
     selection: Selection
     engines: Mapping[str, str]
+    probes_disclaimed: bool = False  # whether what the profile disclaims is called once
 
     def plan(self, facts: Mapping[str, Any] | None = None) -> Plan:
         """The plan, for other facts if given."""
+        from conformance.disclaimed import with_disclaimed
         from conformance.plan import make_plan
 
-        return make_plan(
-            self.suites, self.profile, self.catalogue, self.facts if facts is None else facts, self.selection
-        )
+        known = self.facts if facts is None else facts
+        plan = make_plan(self.suites, self.profile, self.catalogue, known, self.selection)
+        if self.probes_disclaimed:
+            return with_disclaimed(plan, self.profile, self.catalogue, known, self.selection)
+        return plan
 
     def estimate(self, plan: Plan, timings: Timings, facts: Mapping[str, Any] | None = None) -> Estimate:
         """How long a plan will take on the machine of these facts, or of `self.facts`."""
+        from conformance.disclaimed import SUITE
         from conformance.estimate import estimate
 
         device = (self.facts if facts is None else facts).get("device", {})
-        return estimate(plan, self.suites, self.profile, timings, str(device.get("name") or ""))
+        return estimate(plan, (*self.suites, SUITE), self.profile, timings, str(device.get("name") or ""))
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +83,16 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="NAME", help="a run that the profile names, e.g. presubmit")
     parser.add_argument("-k", dest="pattern", metavar="PATTERN", help="a shell pattern, or a part, of the case's id")
     add_as_of(parser)
+
+
+def add_probe(parser: argparse.ArgumentParser) -> None:
+    """--probe-disclaimed."""
+    parser.add_argument(
+        "--probe-disclaimed",
+        action="store_true",
+        help="after all else, call each attention backend that the profile disclaims once, in a worker of its own: it "
+        "must refuse (keep away where one is known to hang the device)",
+    )
 
 
 def add_as_of(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +170,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         facts=_read_facts(facts_file) if facts_file else _local_facts(profile, registry),
         selection=selection,
         engines={name: entry.value for name, entry in registry.engines.items()},
+        probes_disclaimed=getattr(options, "probe_disclaimed", False),
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from conformance.plan import Case, Plan
     from conformance.profile import Profile
     from conformance.registry import Registry
+    from conformance.results.record import CaseResult
 
 SHAPES = {"quick": "a few of each kind, as in `run`", "full": "all of them"}
 CASE_SECONDS = 120.0
@@ -146,14 +147,15 @@ def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile)
     from conformance.results.document import final_exit_code
     from conformance.results.former import make_room
     from conformance.results.kernel_console import KernelConsole
+    from conformance.results.kernel_reproduction import reproduction
     from conformance.results.output import JUNIT, RESULTS, OutputError, claimed
     from conformance.selection import Selection
 
-    model = catalogue().models[0]
-    selection = Selection(models=((ROLE, model.name),), pattern=options.pattern)
+    models = catalogue(options.shapes)
+    selection = Selection(models=((ROLE, models.models[0].name),), pattern=options.pattern)
 
     def plan(facts: Mapping[str, Any]) -> Plan:
-        return make_plan(suites, profile, catalogue(), facts, selection)
+        return make_plan(suites, profile, models, facts, selection)
 
     facts = local_facts(options.device, {"torch"}, [ENGINE])
     if not plan(facts).cases:
@@ -171,9 +173,15 @@ def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile)
         case_seconds=options.deadline,
         estimate=lambda plan, facts: estimate(plan, suites, profile, timings.Timings(), ""),
     )
+    takes = profile.engines[ENGINE].options["takes"]
+
+    def again(result: CaseResult) -> str:
+        file = options.output / str(result.rows_file)
+        return reproduction(file, options.kernel, options.device, result.target.dtype, takes)
+
     stream = sys.stderr if options.json else sys.stdout
     try:
-        with Interrupts() as interrupts, claimed(options.output), KernelConsole(stream) as console:
+        with Interrupts() as interrupts, claimed(options.output), KernelConsole(again, stream) as console:
             if put_aside := make_room(options.output):
                 console.note(put_aside)
             document = run(request, console, interrupts)

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 from conformance import timings
 from conformance.cache import cache_folder
 from conformance.cli import OK
-from conformance.cli.arguments import Inputs, add_backend, add_facts, add_selection, command_line, read_inputs
+from conformance.cli.arguments import (
+    Inputs,
+    add_backend,
+    add_facts,
+    add_probe,
+    add_selection,
+    command_line,
+    read_inputs,
+)
+from conformance.disclaimed import SUITE
 from conformance.duration import in_words
 from conformance.names import UsageError, did_you_mean, printable
 
@@ -35,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_backend(parser)
     add_selection(parser)
     add_facts(parser)
+    add_probe(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -81,6 +91,8 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
         parts.append(f"--model {shlex.quote(f'{case.role}={case.model.folder}')}")
     elif case.model.tier != "embedded":
         parts.append(f"--model {shlex.quote(f'{case.role}={case.model.name}')}")
+    if case.suite == SUITE.name:
+        parts.append("--probe-disclaimed")
     parts.append(f"-k {shlex.quote(case.id)}")
     return " ".join(parts)
 

@@ -15,6 +15,7 @@ from conformance.cli.arguments import (
     add_backend,
     add_budget,
     add_output,
+    add_probe,
     add_report,
     add_selection,
     command_line,
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_backend(parser)
     add_selection(parser)
     add_output(parser)
+    add_probe(parser)
     parser.add_argument(
         "--resume",
         action="store_true",

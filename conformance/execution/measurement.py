@@ -9,7 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from conformance import disclaimed
 from conformance.execution.device import DeviceBusy, DeviceWatch, owned_device
+from conformance.execution.disclaimed import DisclaimedSession
 from conformance.execution.group import Group, groups
 from conformance.execution.outcome import Outcome, out_of_time, outcome_of
 from conformance.execution.pools import Pools
@@ -92,7 +94,8 @@ class Measurement:
         try:
             engine_class = request.engines[target.engine]
             device = self.plan.device
-            session = Session(group, device, engine_class, self.pools, request.load_seconds, request.case_seconds)
+            kind = DisclaimedSession if group.first.suite == disclaimed.SUITE.name else Session
+            session = kind(group, device, engine_class, self.pools, request.load_seconds, request.case_seconds)
             session.crashes = sum(result.verdict in (Verdict.CRASH, Verdict.TIMEOUT) for result in done)
             with session:
                 for case in cases:

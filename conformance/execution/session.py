@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -115,7 +116,11 @@ class Session:
             self._lose()
         if error is None and not judgements:
             error = Underpowered(f"{test} judged nothing, so it showed nothing; a promise is kept by self.judge(...)")
-        return Attempt(outcome_of(error), judgements, effective)
+        return Attempt(self.outcome(error), judgements, effective)
+
+    def outcome(self, error: BaseException | None) -> Outcome:
+        """What becomes of a case that raised `error`, or nothing."""
+        return outcome_of(error)
 
     def _shared_bench(self, references: References) -> Bench:
         """The bench of all cases of the group, made once; raises what finding or computing the reference raises."""
@@ -143,12 +148,14 @@ class Session:
             digest=case.model.digest,
         )
         tokenizer = Tokenizer(case.model.folder)
+        make_inputs: Callable[..., Any] = self.suite.inputs
+        inputs = make_inputs(**case.model.parameters.get("inputs", {}))
         known = Answers(reference.__getitem__)
 
         def ask(name: str) -> Any:
             question = Ask(
                 runner=self._alive(),
-                inputs=self.suite.inputs(),
+                inputs=inputs,
                 parameters=self.request.parameters,
                 settings=case.settings,
                 tokenizer=tokenizer,
@@ -164,7 +171,7 @@ class Session:
             observed=observed,
             reference=known,
             yardstick=Answers(yardstick.__getitem__),
-            inputs=self.suite.inputs(),
+            inputs=inputs,
             dtype=self.request.dtype,
             precision=case.precision,
             attention=self.request.attention,

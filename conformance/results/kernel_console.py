@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.table import Table
 from rich.text import Text
@@ -15,9 +15,24 @@ from conformance.results.margin import worst_margin
 from conformance.results.record import CaseResult
 from conformance.verdict import Verdict
 
+RAN = "observed.ran_as_requested"
+
 
 class KernelConsole(Console):
-    """A console whose summary begins with the promises."""
+    """A console that shows with each failure how to call the kernel again, and whose summary begins with the promises.
+
+    `again` makes those lines of a result; empty where there are none.
+    """
+
+    def __init__(self, again: Callable[[CaseResult], str], stream: TextIO) -> None:
+        super().__init__(stream)
+        self._again = again
+
+    def case_finished(self, result: CaseResult) -> None:
+        """As ever, then the lines."""
+        super().case_finished(result)
+        if result.rows_file and (lines := self._again(result)):
+            self._block(f"the call itself, in Python:\n{lines}")
 
     def run_finished(self, document: Mapping[str, Any], files: Iterable[Path | str] = (), resume: str = "") -> None:
         """The promises, then as ever."""
@@ -47,6 +62,9 @@ def promise_table(results: Sequence[CaseResult], text: Callable[[str, str], Text
 
 
 def _nearest(result: CaseResult) -> str:
-    figures = [(result.id, figure) for judgement in result.judgements for figure in judgement.figures]
-    worst = worst_margin(figures)
+    if result.verdict not in (Verdict.PASS, Verdict.FAIL):
+        return result.reason.removesuffix("; last output:")
+    # That a function ran is no figure of its own where it was called by name.
+    decisive = [each for each in result.judgements if each.criterion != RAN] or list(result.judgements)
+    worst = worst_margin((result.id, figure) for judgement in decisive for figure in judgement.figures)
     return result.reason if worst is None else f"{worst.figure.name} = {describe(worst.figure)}"
