@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.catalogue import NO_MODEL
 from conformance.duration import clock
 from conformance.inventory import Suite
 from conformance.plan import Case, Plan
@@ -72,7 +73,7 @@ def estimate(plan: Plan, suites: Iterable[Suite], profile: Profile, timings: Tim
     for (suite, target, model), cases in parts.items():
         learnt = timings.seconds((plan.backend, target, model, suite), {case.test for case in cases}, device)
         declared = profile.estimates.get(cases[0].model.tier, {}).get(suite)
-        if declared is None and cases[0].model.tier == "embedded":
+        if declared is None and cases[0].model.tier in ("embedded", NO_MODEL):
             declared = _sum(seconds.get(path) for path in {case.suite_path for case in cases})
         if declared is None and (fit := cases[0].fit) is not None:
             computes = (suite, model) not in referenced  # the reference, once for all targets

@@ -11,6 +11,9 @@ from conformance.catalogue import NO_MODEL, Catalogue, Model
 from conformance.names import UsageError, did_you_mean
 from conformance.profile import BATCH_FORMS, Profile, ProfileError, parse_profile
 
+COMMAND_LINE = Path("the command line")
+"""Where the profile comes from, as messages have it."""
+
 ENGINE = "kernel"
 ROLE = "attention"
 RUNNER = "conformance.engines.kernel:KernelRunner"
@@ -58,12 +61,11 @@ def kernel_profile(
         *_pairs(**claim),
     ]
     try:
-        return parse_profile("\n".join(lines) + "\n", Path("--claims"))
+        return parse_profile("\n".join(lines) + "\n", COMMAND_LINE)
     except ProfileError as error:
-        inside = f"engines.{ENGINE}.attention.{kernel}"
-        raise UsageError(
-            *(each.replace(f"{inside}.", "").replace(inside, "the kernel") for each in error.faults)
-        ) from error
+        inside = f"{COMMAND_LINE}: engines.{ENGINE}.attention.{kernel}"
+        faults = [each.replace(f"{inside}.", "--claims: ").replace(inside, "--claims") for each in error.faults]
+        raise UsageError(*faults) from error
 
 
 def _parsed(claims: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:

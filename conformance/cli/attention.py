@@ -142,6 +142,7 @@ def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile)
     from conformance.execution.request import RunRequest
     from conformance.execution.run import run
     from conformance.facts import local_facts
+    from conformance.kernel_arguments import ARGUMENTS
     from conformance.kernel_profile import ENGINE, ROLE, RUNNER, catalogue
     from conformance.plan import make_plan
     from conformance.results.document import final_exit_code
@@ -184,6 +185,8 @@ def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile)
         with Interrupts() as interrupts, claimed(options.output), KernelConsole(again, stream) as console:
             if put_aside := make_room(options.output):
                 console.note(put_aside)
+            if untaken := [name for name in ARGUMENTS if name not in takes]:
+                console.note(f"{options.kernel} takes no {', no '.join(untaken)}: calls that need it are not made")
             document = run(request, console, interrupts)
             console.run_finished(document, [options.output / RESULTS, options.output / JUNIT])
     except OutputError as error:
