@@ -28,7 +28,8 @@ class Disclaimed(ConformanceSuite):
         """A small causal call with two query heads to a key head; its numbers are exact in every dtype."""
         draw = np.random.default_rng(11)
         shapes = [(1, 4, 16, 64), (1, 2, 16, 64), (1, 2, 16, 64)]
-        return AttentionCall(*(draw.integers(-8, 9, shape).astype(np.float32) / 8 for shape in shapes))
+        query, key, value = (draw.integers(-8, 9, shape).astype(np.float32) / 8 for shape in shapes)
+        return AttentionCall(query, key, value)
 
     @observation(reference=False, yardstick=False)
     @staticmethod
@@ -53,8 +54,12 @@ class Disclaimed(ConformanceSuite):
             [self.bench.inputs], found, dtype=self.bench.dtype, precision=self.bench.precision
         )
         self.judgements.append(judgement)
-        right = "are right" if judgement.verdict is Verdict.PASS else f"are not right: {judgement.message}"
-        raise Answered(f"{self.bench.attention} answered, and its numbers {right}")
+        right = "are right" if judgement.verdict is Verdict.PASS else "are not right"
+        kernels = ", ".join(found.effective.kernels) or "no kernel that is known here"
+        raise Answered(
+            f"{self.bench.attention} answered ({kernels} ran), and its numbers {right}\n{judgement.message}\n"
+            "Where that is as it should be, claim it under [engines] instead of disclaiming it."
+        )
 
 
 class DisclaimedSession(Session):
