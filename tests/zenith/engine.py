@@ -3,6 +3,7 @@
 options = { misdeeds = { classify = "segfault" } }      # of a capability, of "load" or of "close"
 options = { largest_batch = 8 }                          # runs out of memory above it
 options = { longest_text = 4 }                           # refuses more new tokens
+options = { single_calls = false }                       # calls no kernel alone
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from conformance.criteria.attention_math import exact
+from conformance.criteria.rounding import rounded
 from conformance.runner import (
+    RAISED,
+    AttentionCall,
+    AttentionOutputs,
     ClassLogits,
     Effective,
     Generations,
@@ -35,9 +41,11 @@ KERNEL = {"plain": "zenith::plain", "quick": "zenith::quick"}
 
 
 class ZenithRunner(Runner):
-    capabilities = frozenset({"score_pairs", "classify", "generate"})
+    capabilities = frozenset({"score_pairs", "classify", "generate", "attention"})
 
     def __enter__(self) -> ZenithRunner:
+        if not self.request.options.get("single_calls", True):
+            self.capabilities = self.capabilities - {"attention"}
         print(f"zenith loads {self.request.model}")
         self._do("load", None)
         batch, largest = self.request.options.get("batch_size", 32), self.request.options.get("largest_batch", 32)
@@ -86,6 +94,12 @@ class ZenithRunner(Runner):
             np.broadcast_to([-0.1, -2.4], (*shape, 2))[..., :top_k].copy(),
         )
         return self._do("generate", found)
+
+    def attention(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
+        values = tuple(rounded(exact(call), self.request.dtype) for call in calls for _ in range(repeats))
+        name = self.request.attention
+        ran = Effective(self.request.dtype, name, {KERNEL.get(name, f"zenith::{name}"): len(values)}, 1, len(values))
+        return self._do("attention", AttentionOutputs((), ran, values, ((),) * len(values)))
 
     def _do(self, occasion: str, found: Answer) -> Answer:
         name = self.request.options.get("misdeeds", {}).get(occasion)
@@ -183,6 +197,10 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "lose_device_and_hang": _lose_device(_hang),
     "lose_device_and_crash": _lose_device(lambda _: ctypes.string_at(0)),
     "tell_secrets": _tell_secrets,
+    "raise_in_call": lambda found: replace(
+        found, values=(np.zeros(0),), faults=((f"{RAISED}TypeError: no kernel for this [zenith.py, line 3]",),)
+    ),
+    "halve": lambda found: replace(found, values=tuple(value / 2 for value in found.values)),
     "nan": lambda found: replace(found, values=np.full_like(found.values, np.nan)),
     "off_by_a_third": lambda found: replace(found, values=found.values * 1.3),
     "other_kernel": lambda found: replace(found, effective=replace(found.effective, kernels={"zenith::slow": 2})),
