@@ -74,7 +74,7 @@ def _parsed(claims: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
     faults = []
     for text in claims:
         key, equals, value = (part.strip() for part in text.partition("="))
-        if not (key and equals and value):
+        if not (key and equals and value and text.isprintable()):
             faults.append(f"--claims: {text!r} should look like KEY=VALUE, e.g. deterministic=true")
         elif key.partition(".")[0] == "precision":
             _, dot, dtype = key.partition(".")

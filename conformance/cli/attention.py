@@ -15,6 +15,7 @@ from conformance.cli.arguments import add_output, positive
 from conformance.names import UsageError, unknown
 
 if TYPE_CHECKING:
+    from conformance.execution.pools import Pools
     from conformance.inventory import Suite
     from conformance.plan import Case, Plan
     from conformance.profile import Profile
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Measure; the exit code is that of the results."""
+    from conformance.execution.pools import Pools
     from conformance.inventory import load_suites
     from conformance.kernel_profile import PRECISION, ROLE, kernel_profile
     from conformance.registry import discover
@@ -82,10 +84,10 @@ def main(options: argparse.Namespace) -> int:
     registry = discover()
     start = _start(registry, options.device)
     suites = [suite for suite in load_suites(registry) if suite.role == ROLE]
-    profile = kernel_profile(
-        options.kernel, dtypes, options.device, start, _taken(options.kernel, start), options.claims
-    )
-    return _measure(options, suites, profile)
+    with Pools() as pools:  # torch is imported once
+        takes = _taken(options.kernel, start, pools)
+        profile = kernel_profile(options.kernel, dtypes, options.device, start, takes, options.claims)
+        return _measure(options, suites, profile, pools)
 
 
 def _name_faults(name: str) -> list[str]:
@@ -111,7 +113,7 @@ def _start(registry: Registry, device: str) -> str:
     return starts[device]
 
 
-def _taken(kernel: str, start: str) -> frozenset[str]:
+def _taken(kernel: str, start: str, pools: Pools) -> frozenset[str]:
     """Which arguments the function takes, asked for in a worker: its module may do anything while it is imported.
 
     UsageError where there is no such function. Where the worker was lost, or there is no torch, all of them: the run
@@ -120,13 +122,11 @@ def _taken(kernel: str, start: str) -> frozenset[str]:
     from conformance.execution.caller import ask_facts
     from conformance.execution.deadline import LOAD_SECONDS
     from conformance.execution.errors import ExecutionError
-    from conformance.execution.pools import Pools
     from conformance.kernel_arguments import ARGUMENTS
     from conformance.kernel_profile import RUNNER
 
     try:
-        with Pools() as pools:
-            found = ask_facts(pools.get(RUNNER, start, {}), DESCRIBE, LOAD_SECONDS, kernel)
+        found = ask_facts(pools.get(RUNNER, start, {}), DESCRIBE, LOAD_SECONDS, kernel)
     except ExecutionError:
         return frozenset(ARGUMENTS)
     if "fault" in found:
@@ -134,7 +134,7 @@ def _taken(kernel: str, start: str) -> frozenset[str]:
     return frozenset(found["takes"])
 
 
-def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile) -> int:
+def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile, pools: Pools) -> int:
     from conformance import timings
     from conformance.estimate import estimate
     from conformance.execution.deadline import LOAD_SECONDS
@@ -173,6 +173,7 @@ def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile)
         load_seconds=LOAD_SECONDS,
         case_seconds=options.deadline,
         estimate=lambda plan, facts: estimate(plan, suites, profile, timings.Timings(), ""),
+        pools=pools,
     )
     takes = profile.engines[ENGINE].options["takes"]
 

@@ -40,7 +40,7 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
     if former is not None:  # before a worker is started: its facts are the same or known later
         refuse_another_run(request.output, former.header, _header(request, request.plan(request.facts), request.facts))
     with ExitStack() as stack:
-        pools = stack.enter_context(Pools())
+        pools = request.pools or stack.enter_context(Pools())
         facts = request.facts
         interrupted = False
         try:
