@@ -24,6 +24,7 @@ PRECISION = {"float32": "ieee", "bfloat16": "fused", "float16": "fused"}
 _LISTS = ("head_sizes", "page_sizes", "batch")
 _NOT_TAKEN: dict[str, dict[str, Any]] = {
     "causal": {"encoder": False},
+    "scale": {"scale": False},
     "window": {"window": False},
     "softcap": {"softcap": False},
     "lengths": {"batch": [form for form in BATCH_FORMS if form != "padded"]},
