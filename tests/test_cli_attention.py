@@ -44,7 +44,7 @@ def test_the_example_in_the_docs_keeps_every_promise(tmp_path: Path) -> None:
 
 
 def test_what_a_function_does_not_take_is_not_asked_of_it(tmp_path: Path) -> None:
-    done = attention(tmp_path, "trial_kernels.wrong:fixed_scale", "--dtype", "float32")
+    done = attention(tmp_path, "trial_kernels.wrong:fixed_scale", "--dtype", "bfloat16")
     assert done.code == 0, done.said
     assert "takes no scale, no window, no softcap, no lengths: calls that need it are not made" in done.said
     left_out = {name for name, verdict in done.verdicts.items() if verdict == "NOT_SUPPORTED"}
@@ -53,7 +53,7 @@ def test_what_a_function_does_not_take_is_not_asked_of_it(tmp_path: Path) -> Non
 
 
 def test_a_wrong_mask_fails_and_its_call_is_kept_and_can_be_made_again(tmp_path: Path) -> None:
-    done = attention(tmp_path, "trial_kernels.wrong:mask_off_by_one", "--dtype", "float32", "-k", "see_their_keys")
+    done = attention(tmp_path, "trial_kernels.wrong:mask_off_by_one", "--dtype", "bfloat16", "-k", "see_their_keys")
     (case,) = done.document["cases"]
     assert (done.code, case["verdict"]) == (1, "FAIL")
     kept = read_rows(done.output / case["rows_file"]).arrays
@@ -104,6 +104,16 @@ def test_what_is_left_unwritten_is_found(tmp_path: Path) -> None:
 def test_a_module_whose_import_ends_its_process_is_a_crash(tmp_path: Path) -> None:
     done = attention(tmp_path, "trial_kernels.dies:attention", *ANSWERED)
     assert (done.code, set(done.verdicts.values())) == (1, {"CRASH"})
+
+
+def test_a_measurement_that_ended_is_told_again_by_resume_and_another_is_refused(tmp_path: Path) -> None:
+    first = attention(tmp_path, "trial_kernels.wrong:wrong_shape", *ANSWERED)
+    again = attention(tmp_path, "trial_kernels.wrong:wrong_shape", *ANSWERED, "--resume")
+    assert (again.code, again.verdicts) == (first.code, first.verdicts) == (1, {"test_calls_are_answered": "FAIL"})
+    assert "nothing to resume" in again.said
+    other = attention(tmp_path, "trial_kernels.wrong:right", *ANSWERED, "--resume")
+    assert other.code == 4
+    assert "is another one than this would be" in other.process.stderr
 
 
 def test_a_device_that_is_not_there_is_said_and_nothing_was_executed(tmp_path: Path) -> None:

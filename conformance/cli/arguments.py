@@ -141,7 +141,7 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
 def add_output(parser: argparse.ArgumentParser) -> None:
     """--output."""
     parser.add_argument(
-        "--output", metavar="DIR", type=_folder, default=Path("out"), help="where the results go (default: out)"
+        "--output", metavar="DIR", type=folder, default=Path("out"), help="where the results go (default: out)"
     )
 
 
@@ -248,7 +248,8 @@ def _read_facts(path: Path) -> dict[str, Any]:
     return read_facts(path)
 
 
-def _folder(text: str) -> Path:
+def folder(text: str) -> Path:
+    """A path, as an option's value."""
     if not text:
         raise argparse.ArgumentTypeError("an empty path is no folder")
     return Path(text)

@@ -7,11 +7,12 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.cli import NOTHING_EXECUTED, USAGE, say
-from conformance.cli.arguments import add_output, positive
+from conformance.cli.arguments import folder, positive
 from conformance.names import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SHAPES = {"quick": "a few of each kind, as in `run`", "full": "all of them"}
 CASE_SECONDS = 120.0
+OUTPUT = Path("out", "attention")
 DESCRIBE = "conformance.engines.kernel:describe"
 
 
@@ -63,7 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=CASE_SECONDS,
         help=f"how long one promise may take before the kernel counts as hung (default: {CASE_SECONDS:g})",
     )
-    add_output(parser)
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        type=folder,
+        default=OUTPUT,
+        help=f"where the results and the tensors of failing calls go (default: {OUTPUT})",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the measurement in --output that was interrupted"
+    )
     parser.add_argument("--json", action="store_true", help="print the content of results.json instead of the report")
 
 
@@ -136,22 +147,26 @@ def _taken(kernel: str, start: str, pools: Pools) -> frozenset[str]:
 
 def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile, pools: Pools) -> int:
     from conformance import timings
+    from conformance.cli.run import read_former
     from conformance.estimate import estimate
     from conformance.execution.deadline import LOAD_SECONDS
     from conformance.execution.interrupts import Interrupts
     from conformance.execution.request import RunRequest
-    from conformance.execution.run import run
+    from conformance.execution.run import report_again, run
     from conformance.facts import local_facts
     from conformance.kernel_arguments import ARGUMENTS
     from conformance.kernel_profile import ENGINE, ROLE, RUNNER, catalogue
     from conformance.plan import make_plan
     from conformance.results.document import final_exit_code
     from conformance.results.former import make_room
+    from conformance.results.going_on import resume_command
     from conformance.results.kernel_console import KernelConsole
     from conformance.results.kernel_reproduction import reproduction
-    from conformance.results.output import JUNIT, RESULTS, OutputError, claimed
+    from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, claimed
     from conformance.selection import Selection
 
+    if options.resume and not (options.output / JOURNAL).is_file():
+        raise UsageError(f"nothing to resume: there is no {options.output / JOURNAL}; leave --resume out to begin")
     models = catalogue(options.shapes)
     selection = Selection(models=((ROLE, models.models[0].name),), pattern=options.pattern)
 
@@ -184,12 +199,17 @@ def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile,
     stream = sys.stderr if options.json else sys.stdout
     try:
         with Interrupts() as interrupts, claimed(options.output), KernelConsole(again, stream) as console:
-            if put_aside := make_room(options.output):
+            former = read_former(options.output) if options.resume else None
+            if former is None and (put_aside := make_room(options.output)):
                 console.note(put_aside)
             if untaken := [name for name in ARGUMENTS if name not in takes]:
                 console.note(f"{options.kernel} takes no {', no '.join(untaken)}: calls that need it are not made")
-            document = run(request, console, interrupts)
-            console.run_finished(document, [options.output / RESULTS, options.output / JUNIT])
+            if former is not None and not former.pending:
+                document = report_again(replace(request, former=former), console)
+            else:
+                document = run(replace(request, former=former), console, interrupts)
+            files = [options.output / RESULTS, options.output / JUNIT]
+            console.run_finished(document, files, resume_command(request.argv, options.output))
     except OutputError as error:
         say(str(error))
         return USAGE

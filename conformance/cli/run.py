@@ -104,7 +104,7 @@ def main(options: argparse.Namespace) -> int:
     is_begun = False
     try:
         with Interrupts() as interrupts, claimed(options.output), Console(stream) as console:
-            former = _former(options.output) if options.resume else None
+            former = read_former(options.output) if options.resume else None
             if not options.resume and (put_aside := make_room(options.output)):
                 console.note(put_aside)
             is_begun = True
@@ -151,7 +151,7 @@ def remember(folder: Path, document: Mapping[str, Any], note: Callable[[str], No
             note(f"how long the suites took could not be kept in {folder}: {error.strerror}")
 
 
-def _former(output: Path) -> JournalContent:
+def read_former(output: Path) -> JournalContent:
     """What the journal says of the run that is to be resumed. Raises UsageError where nobody can tell."""
     from conformance.results.journal import JournalError, read_journal
     from conformance.results.output import remove_parts

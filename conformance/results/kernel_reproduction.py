@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from conformance.kernel_arguments import ARGUMENTS
 from conformance.results.rows import RowsError, read_rows
@@ -37,11 +37,11 @@ def reproduction(file: Path, kernel: str, device: str, dtype: str, takes: Collec
     )
 
 
-def _argument(name: str, saved: NDArray[object] | None, device: str) -> str:
+def _argument(name: str, saved: NDArray[Any] | None, device: str) -> str:
     """The argument as it was given; rows files hold it once for each row of the batch."""
     if saved is None or not len(saved):
         return "False" if name == "causal" else "None"
-    return f"saved['lengths'].int().to({device!r})" if name == "lengths" else repr(saved[0].item())  # type: ignore[attr-defined]
+    return f"saved['lengths'].int().to({device!r})" if name == "lengths" else repr(saved[0].item())
 
 
 def _shown(has_reference: bool) -> str:
