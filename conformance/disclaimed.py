@@ -12,7 +12,6 @@ from typing import Any
 
 from conformance.catalogue import Catalogue
 from conformance.inventory import Suite, Test
-from conformance.names import UsageError
 from conformance.obstacles import missing_device, missing_engine
 from conformance.plan import Case, Plan
 from conformance.profile import Claim, Profile
@@ -36,19 +35,20 @@ PRECISION = {"float32": "ieee", "bfloat16": "fused", "float16": "fused"}
 def with_disclaimed(
     plan: Plan, profile: Profile, catalogue: Catalogue, facts: Mapping[str, Any], selection: Selection
 ) -> Plan:
-    """The plan, and behind it a case for each entry under [[disclaimed]] that names an attention backend.
-
-    UsageError where there is none, so that nothing would be called.
-    """
-    cases = {case.id: case for case in _cases(profile, catalogue, facts, selection)}
-    if not cases:
-        raise UsageError(
-            f"--probe-disclaimed: {profile.path} has no [[disclaimed]] entry that names an attention backend of "
-            f"{', '.join(selection.engines or profile.default_engines)}, so there is nothing to call; leave it out"
-        )
-    cases = {name: case for name, case in cases.items() if selection.takes(name)}
+    """The plan, and behind it a case for each entry under [[disclaimed]] that names an attention backend."""
+    cases = {case.id: case for case in _cases(profile, catalogue, facts, selection) if selection.takes(case.id)}
     digest = hashlib.sha256(f"{plan.hash} and {SUITE.path}".encode()).hexdigest()
     return replace(plan, cases=(*plan.cases, *cases.values()), hash=digest)
+
+
+def nothing_to_call(plan: Plan, profile: Profile) -> str:
+    """A sentence where the plan has none of these cases, or an empty text."""
+    if any(case.suite == SUITE.name for case in plan.cases):
+        return ""
+    return (
+        "--probe-disclaimed: nothing is called, for the selection has no [[disclaimed]] entry of "
+        f"{profile.path} that names an attention backend"
+    )
 
 
 def _cases(profile: Profile, catalogue: Catalogue, facts: Mapping[str, Any], selection: Selection) -> Iterator[Case]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import NO_MODEL, Catalogue, Model
-from conformance.names import UsageError, did_you_mean
+from conformance.names import UsageError, did_you_mean, unknown
 from conformance.profile import BATCH_FORMS, Profile, ProfileError, parse_profile
 
 COMMAND_LINE = Path("the command line")
@@ -21,7 +21,13 @@ RUNNER = "conformance.engines.kernel:KernelRunner"
 PRECISION = {"float32": "ieee", "bfloat16": "fused", "float16": "fused"}
 """What is claimed of each dtype unless the command line says otherwise."""
 
-_LISTS = ("head_sizes", "page_sizes", "batch")
+_KEYS = (
+    *("precision", "head_sizes", "batch", "encoder", "scale", "softcap", "window"),
+    *("deterministic", "masked_rows", "denormals"),
+)
+"""What can be claimed of a kernel: the rest of a profile's keys is about models."""
+
+_LISTS = ("head_sizes", "batch")
 _NOT_TAKEN: dict[str, dict[str, Any]] = {
     "causal": {"encoder": False},
     "scale": {"scale": False},
@@ -47,10 +53,19 @@ def kernel_profile(
     """
     claim: dict[str, Any] = {"precision": {dtype: PRECISION[dtype] for dtype in dtypes}, "kernels": [kernel]}
     claim |= {"softcap": True, "window": True}
-    for name, claimed in _NOT_TAKEN.items():
+    for name, without in _NOT_TAKEN.items():
         if name not in takes:
-            claim |= claimed
-    claim |= _parsed(claims, claim)
+            claim |= without
+    claimed = _parsed(claims, claim)
+    contradictions = [
+        f"--claims: {key} = {_toml(claimed[key])}, but the function takes no {name!r}, so it can only be {_toml(value)}"
+        for name, rest in _NOT_TAKEN.items()
+        for key, value in rest.items()
+        if name not in takes and key in claimed and _is_more(claimed[key], value)
+    ]
+    if contradictions:
+        raise UsageError(*contradictions)
+    claim |= claimed
     lines = [
         "[backend]",
         *_pairs(name=ENGINE, description=f"the kernel {kernel} alone", device=device, default_engines=[ENGINE]),
@@ -69,6 +84,13 @@ def kernel_profile(
         raise UsageError(*faults) from error
 
 
+def _is_more(claimed: Any, possible: Any) -> bool:
+    """Whether a claim goes beyond what a function can do: of a list, a part may be claimed."""
+    if isinstance(claimed, list) and isinstance(possible, list):
+        return not set(claimed) <= set(possible)
+    return bool(claimed != possible)
+
+
 def _parsed(claims: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
     """The claims as a profile's values; `precision=NAME` is said of every dtype, `precision.DTYPE=NAME` of one."""
     found: dict[str, Any] = {}
@@ -77,6 +99,8 @@ def _parsed(claims: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not (key and equals and value and text.isprintable()):
             faults.append(f"--claims: {text!r} should look like KEY=VALUE, e.g. deterministic=true")
+        elif key.partition(".")[0] not in _KEYS:
+            faults.append(f"--claims: {unknown('key', key, _KEYS)}")
         elif key.partition(".")[0] == "precision":
             _, dot, dtype = key.partition(".")
             if dot and dtype not in known["precision"]:

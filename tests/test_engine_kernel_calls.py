@@ -59,6 +59,7 @@ def test_an_answer_that_is_not_contiguous_is_fine() -> None:
         (lambda *given: right(*given).to("meta"), "device is meta, but should be cpu"),
         (lambda *_: None, "returned None, but should return a torch.Tensor"),
         (lambda *given: (right(*given),), "returned a tuple, but should return a torch.Tensor"),
+        (lambda *given: right(*given).to_sparse(), "left tensors that cannot be read: "),
         (lambda query, key, value, c: right(query.mul_(1), key, value.neg_(), c), "wrote into its value"),
     ],
 )

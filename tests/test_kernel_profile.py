@@ -53,6 +53,7 @@ def test_claims_are_written_as_in_a_profile() -> None:
     found = claim("precision=eager", "precision.float32=tf32", "head_sizes=64, 128", "deterministic=true")
     assert dict(found.precision) == {"bfloat16": "eager", "float32": "tf32"}
     assert (found.head_sizes, found.deterministic) == ((64, 128), True)
+    assert claim("batch=decode", takes={"causal"}).batch == ("decode",)
     assert claim("head_sizes=64", "masked_rows=zero", "batch=decode").head_sizes == (64,)
 
 
@@ -63,6 +64,7 @@ def test_claims_are_written_as_in_a_profile() -> None:
         ("precision=fusd", "precision.bfloat16: 'fusd' is not one of the known values; did you mean 'fused'?"),
         ("precision.float3=ieee", "'float3' is not in --dtype; did you mean 'float32'?"),
         ("deterministic", "'deterministic' should look like KEY=VALUE"),
+        ("kernels=none", "--claims: unknown key 'kernels'"),
         ("=true", "should look like KEY=VALUE"),
         ("deterministic=yes", "--claims: deterministic: 'yes' is text; it should be true or false"),
         ("head_sizes=sixty", "head_sizes[0]: 'sixty' is text"),
@@ -72,6 +74,19 @@ def test_claims_are_written_as_in_a_profile() -> None:
 def test_a_claim_that_cannot_be_is_refused_with_what_would_be_right(text: str, said: str) -> None:
     with pytest.raises(UsageError) as raised:
         profile(text)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("window", "window=true", "window = true, but the function takes no 'window', so it can only be false"),
+        ("lengths", "batch=padded", 'the function takes no \'lengths\', so it can only be ["unpadded", "decode"]'),
+    ],
+)
+def test_what_a_function_does_not_take_cannot_be_claimed(name: str, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        profile(text, takes=set(ARGUMENTS) - {name})
     assert said in str(raised.value)
 
 

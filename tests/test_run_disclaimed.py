@@ -122,10 +122,11 @@ def test_a_probe_that_ended_is_not_made_again_by_resuming(site: Path, tmp_path: 
     assert "XPASS" in again.verdicts.values()
 
 
-def test_a_profile_that_disclaims_no_attention_backend_is_refused(site: Path, tmp_path: Path) -> None:
-    done = probed(site, tmp_path, add="")
-    assert done.code == 4
-    assert "has no [[disclaimed]] entry that names an attention backend of zenith" in done.said
+def test_a_profile_that_disclaims_no_attention_backend_is_told(site: Path, tmp_path: Path) -> None:
+    done = zenith_site.run_plain(site, tmp_path, "--probe-disclaimed", text=zenith_site.profile())
+    assert done.code == 0
+    assert "nothing is called, for the selection has no [[disclaimed]] entry" in done.said
+    assert not any(case["suite"] == "disclaimed" for case in done.document["cases"])
 
 
 def test_the_dtype_that_is_named_is_the_one_that_is_called(site: Path, tmp_path: Path) -> None:

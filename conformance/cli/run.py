@@ -69,6 +69,7 @@ def main(options: argparse.Namespace) -> int:
     from conformance import timings
     from conformance.cache import cache_folder
     from conformance.cli.explain import reproduction
+    from conformance.disclaimed import nothing_to_call
     from conformance.execution.interrupts import Interrupts
     from conformance.execution.request import RunRequest
     from conformance.execution.run import report_again, run
@@ -108,6 +109,8 @@ def main(options: argparse.Namespace) -> int:
             if not options.resume and (put_aside := make_room(options.output)):
                 console.note(put_aside)
             is_begun = True
+            if options.probe_disclaimed and (nothing := nothing_to_call(plan, inputs.profile)):
+                console.note(nothing)
             if known.fault:
                 console.note(known.fault)
             if former is not None and not former.pending:

@@ -65,6 +65,11 @@ def _answer(
             answer = kernel(query, key, value, call)
         if query.device.type != "cpu":  # a kernel that fails later than it returns must not be the next one's fault
             torch.get_device_module(query.device).synchronize()
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        return _NOTHING, (_raised(error),)
+    try:
         written = [
             f"wrote into its {name}, but inputs should be left as they are"
             for name, passed, kept in zip(("query", "key", "value"), copies, given, strict=True)
@@ -73,10 +78,8 @@ def _answer(
         if not isinstance(answer, torch.Tensor):
             return _NOTHING, (*written, f"returned {_kind(answer)}, but should return a torch.Tensor")
         return _numbers(answer), (*_form_faults(answer, query), *written)
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        return _NOTHING, (_raised(error),)
+    except (RuntimeError, NotImplementedError, TypeError) as error:  # of a sparse tensor, say, or a resized input
+        return _NOTHING, (f"left tensors that cannot be read: {_said(error)}",)
 
 
 def _form_faults(answer: torch.Tensor, query: torch.Tensor) -> list[str]:
@@ -119,10 +122,13 @@ def _poison(like: torch.Tensor) -> None:
 
 
 def _raised(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    text = text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]} ..."
     where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{RAISED}{type(error).__name__}: {text} [{where.filename}, line {where.lineno}]"
+    return f"{RAISED}{_said(error)} [{where.filename}, line {where.lineno}]"
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: " + (text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]} ...")
 
 
 def _kind(answer: object) -> str:
