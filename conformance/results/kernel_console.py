@@ -15,8 +15,6 @@ from conformance.results.margin import worst_margin
 from conformance.results.record import CaseResult
 from conformance.verdict import Verdict
 
-RAN = "observed.ran_as_requested"
-
 
 class KernelConsole(Console):
     """A console that shows with each failure how to call the kernel again, and whose summary begins with the promises.
@@ -43,7 +41,7 @@ class KernelConsole(Console):
 
 
 def promise_table(results: Sequence[CaseResult], text: Callable[[str, str], Text]) -> Table:
-    """A row for each promise in each dtype: its verdict, and of its figures the one that is nearest to its limit.
+    """A row for each promise in each dtype: its verdict, and of the figures that decided it the one nearest its limit.
 
     Where nothing was measured, the reason stands in place of the figure. `text` makes text safe to show.
     """
@@ -64,7 +62,9 @@ def promise_table(results: Sequence[CaseResult], text: Callable[[str, str], Text
 def _nearest(result: CaseResult) -> str:
     if result.verdict not in (Verdict.PASS, Verdict.FAIL):
         return result.reason.removesuffix("; last output:")
-    # That a function ran is no figure of its own where it was called by name.
-    decisive = [each for each in result.judgements if each.criterion != RAN] or list(result.judgements)
-    worst = worst_margin((result.id, figure) for judgement in decisive for figure in judgement.figures)
-    return result.reason if worst is None else f"{worst.figure.name} = {describe(worst.figure)}"
+    # The last judgement decided; those before it let the numbers be looked at.
+    for judgement in reversed(result.judgements):
+        worst = worst_margin((result.id, figure) for figure in judgement.figures)
+        if worst is not None:
+            return f"{worst.figure.name} = {describe(worst.figure)}"
+    return result.reason
