@@ -42,7 +42,7 @@ def test_a_kernel_that_takes_everything_is_asked_for_everything_but_special_clai
         ("scale", "scale", False),
         ("window", "window", False),
         ("softcap", "softcap", False),
-        ("lengths", "batch", ("unpadded", "decode")),
+        ("lengths", "batch", ("unpadded", "chunked", "decode")),
     ],
 )
 def test_what_a_signature_leaves_out_is_not_claimed(name: str, attribute: str, value: object) -> None:
@@ -81,7 +81,7 @@ def test_a_claim_that_cannot_be_is_refused_with_what_would_be_right(text: str, s
     ("name", "text", "said"),
     [
         ("window", "window=true", "window = true, but the function takes no 'window', so it can only be false"),
-        ("lengths", "batch=padded", 'the function takes no \'lengths\', so it can only be ["unpadded", "decode"]'),
+        ("lengths", "batch=padded", 'the function takes no \'lengths\', so it can only be ["unpadded", "chunked", "decode"]'),
     ],
 )
 def test_what_a_function_does_not_take_cannot_be_claimed(name: str, text: str, said: str) -> None:

@@ -165,3 +165,12 @@ def test_the_reference_of_a_users_model_is_computed_once_and_found_again(tmp_pat
     assert "computing the reference of my-encoder on the CPU, once" in first.said
     figures = [done.document["cases"][0]["judgements"] for done in (first, second)]
     assert figures[0] == figures[1]
+
+
+def test_what_the_cpu_profile_disclaims_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path / "out", "--backend", "cpu", "--probe-disclaimed", "-k", "disclaimed.")
+    assert done.code == 0, done.said
+    (case,) = done.document["cases"]
+    assert case["id"] == "disclaimed.test_is_refused[transformers/flash_attention_2/float32][generation-qwen3]"
+    assert (case["verdict"], case["reason"][:9]) == ("PASS", "refused: ")
+    assert "XPASS" not in done.said
