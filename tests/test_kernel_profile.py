@@ -81,7 +81,7 @@ def test_a_claim_that_cannot_be_is_refused_with_what_would_be_right(text: str, s
     ("name", "text", "said"),
     [
         ("window", "window=true", "window = true, but the function takes no 'window', so it can only be false"),
-        ("lengths", "batch=padded", 'the function takes no \'lengths\', so it can only be ["unpadded", "chunked", "decode"]'),
+        ("lengths", "batch=padded", "batch = [\"padded\"], but the function takes no 'lengths', so it can only be ["),
     ],
 )
 def test_what_a_function_does_not_take_cannot_be_claimed(name: str, text: str, said: str) -> None:
