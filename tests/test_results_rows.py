@@ -55,6 +55,15 @@ def test_a_rows_file_says_what_it_belongs_to(tmp_path: Path) -> None:
     assert repr(rows.figures) == repr(FIGURES)
 
 
+def test_one_row_is_kept_however_large_it_is(tmp_path: Path) -> None:
+    x = np.arange(20.0).reshape(2, 10)
+    path = write_rows(tmp_path, CASE, _judgement(x=x), "float32", cap=7)
+    assert path is not None
+    found = read_rows(tmp_path / path)
+    assert (found.kept, found.total) == (1, 2)
+    np.testing.assert_array_equal(found.arrays["x"], x[:1])
+
+
 def test_arrays_above_the_cap_keep_whole_leading_rows(tmp_path: Path) -> None:
     x = np.arange(40.0).reshape(10, 4)
     path = write_rows(tmp_path, CASE, _judgement(x=x, ids=np.arange(10, dtype=np.int32)), "float32", cap=36 * 7 + 35)

@@ -51,7 +51,7 @@ def write_rows(
     """Keep the judgement's arrays and return the file's path relative to `output`; None if it has no arrays.
 
     Floats keep their width; token ids stay integers. Where the arrays are larger than `cap` bytes together, as
-    many whole leading rows are kept as fit, and the file says how many there were. A later judgement of the same
+    many whole leading rows are kept as fit, one at least, and the file says how many there were. A later judgement of the same
     case replaces an earlier one. Raises ValueError for arrays that do not share a leading axis or hold no numbers,
     `OutputError` where the file cannot be written.
     """
@@ -66,7 +66,7 @@ def write_rows(
         shapes = {name: array.shape for name, array in arrays.items()}
         raise ValueError(f"rows of {judgement.criterion}: shapes are {shapes}, but one leading axis must be common")
     row_bytes = sum(array.nbytes for array in arrays.values()) // total if total else 0
-    kept = min(total, cap // row_bytes) if row_bytes else total
+    kept = min(total, max(1, cap // row_bytes)) if row_bytes else total  # one attention call may be larger
     metadata = {
         "case": case_id,
         "criterion": judgement.criterion,
