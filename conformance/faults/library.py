@@ -1,0 +1,59 @@
+"""All faults by id: those of this package, and those that other packages declare in the group `conformance.faults`.
+
+An entry point's value is a module with `FAULTS`, a sequence of `Fault`. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from conformance.faults import masks, scores
+from conformance.faults.fault import Fault
+from conformance.names import UsageError, unknown
+from conformance.registry import Registry, discover
+
+FAULTS: tuple[Fault, ...] = (
+    *masks.FAULTS,
+    *scores.FAULTS,
+)
+"""Those of this package, in the order of docs/faults.md."""
+
+
+def collect(registry: Registry) -> Mapping[str, Fault]:
+    """The faults of everything that `registry` lists, by id.
+
+    UsageError where a module cannot be imported, has no `FAULTS`, or an id is there twice.
+    """
+    found: dict[str, Fault] = {}
+    problems = []
+    for entry in registry.faults.values():
+        declared = f"faults of {entry.source} ({entry.value})"
+        try:
+            several = tuple(importlib.import_module(entry.value).FAULTS)
+        except (ImportError, AttributeError, TypeError) as error:
+            problems.append(f"{declared}: {error}; the value must be a module with FAULTS, a sequence of faults")
+            continue
+        for one in several:
+            if not isinstance(one, Fault):
+                problems.append(f"{declared}: FAULTS holds {one!r}, which is no conformance.faults.fault.Fault")
+            elif found.setdefault(one.id, one) is not one:
+                problems.append(f"{declared}: the id {one.id!r} is taken; start it with your own name")
+    if problems:
+        raise UsageError(*problems)
+    return MappingProxyType(found)
+
+
+@cache
+def faults() -> Mapping[str, Fault]:
+    """Every installed fault by id; errors as in `collect`."""
+    return collect(discover())
+
+
+def fault(identifier: str) -> Fault:
+    """The fault of that id; UsageError, with the nearest, where there is none."""
+    if identifier not in faults():
+        raise UsageError(unknown("fault", identifier, faults()))
+    return faults()[identifier]

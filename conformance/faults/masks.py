@@ -1,0 +1,282 @@
+"""Masks and sliding windows: queries that see keys which they must not, or do not see those that they must."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.faults import applies
+from conformance.faults.fault import Fault
+from conformance.faults.host import Host
+
+
+def _causal_plus_one(host: Host) -> None:
+    from conformance.faults.kernel import shifted
+
+    def change(call: Any) -> Any:
+        seen = call.visible()
+        return call.run(visible=seen | shifted(seen, 1))
+
+    host.attention(change)
+
+
+def _causal_minus_one(host: Host) -> None:
+    from conformance.faults.kernel import shifted
+
+    def change(call: Any) -> Any:
+        seen = call.visible()
+        fewer = seen & shifted(seen, -1)  # all but the last that is seen
+        return call.run(visible=fewer | (seen & (seen.sum(-1, keepdim=True) == 1)))
+
+    host.attention(change)
+
+
+def _not_causal(host: Host) -> None:
+    from conformance.faults.kernel import real_keys
+
+    host.attention(lambda call: call.run(visible=real_keys(call.visible()).expand_as(call.visible())))
+
+
+def _causal_encoder(host: Host) -> None:
+    from conformance.faults.kernel import positions
+
+    def change(call: Any) -> Any:
+        at, key = positions(call)
+        return call.run(visible=call.visible() & (key <= at))
+
+    host.attention(change)
+
+
+def _top_left(host: Host) -> None:
+    from conformance.faults.kernel import real_keys
+
+    def change(call: Any) -> Any:
+        seen = call.visible()
+        if seen.shape[-2] == seen.shape[-1]:
+            return call.run()  # both alignments are one
+        real = real_keys(seen)
+        place = real.cumsum(-1) - 1  # of a key within its row
+        query = place.new_tensor(range(seen.shape[-2]))[:, None]
+        return call.run(visible=real & (place <= query))
+
+    host.attention(change)
+
+
+def _tail_block(host: Host) -> None:
+    block = 64
+
+    def change(call: Any) -> Any:
+        import torch
+
+        missing = -call.key.shape[2] % block
+        if not missing:
+            return call.run()
+        seen = torch.nn.functional.pad(call.visible(), (0, missing), value=True)
+        key, value = (torch.nn.functional.pad(part, (0, 0, 0, missing)) for part in (call.key, call.value))
+        return call.run(key=key, value=value, visible=seen)
+
+    host.attention(change)
+
+
+def _last_row(host: Host) -> None:
+    from conformance.faults.kernel import shifted
+
+    def change(call: Any) -> Any:
+        seen = call.visible().clone()
+        if seen.shape[-1] > 1:
+            last = seen[..., -1:, :]
+            fewer = last & shifted(last, -1)
+            seen[..., -1:, :] = fewer | (last & (last.sum(-1, keepdim=True) == 1))
+        return call.run(visible=seen)
+
+    host.attention(change)
+
+
+def _window_plus_one(host: Host) -> None:
+    from conformance.faults.kernel import real_keys, shifted
+
+    def change(call: Any) -> Any:
+        seen = call.visible()
+        return call.run(visible=seen | (shifted(seen, -1) & real_keys(seen)))
+
+    host.attention(change)
+
+
+def _window_minus_one(host: Host) -> None:
+    from conformance.faults.kernel import real_keys, shifted
+
+    def change(call: Any) -> Any:
+        seen = call.visible()
+        cut = shifted(seen, -1) & ~seen & real_keys(seen)  # a key before the first seen is hidden: the window's edge
+        return call.run(visible=seen & ~(cut.any(-1, keepdim=True) & seen & ~shifted(seen, 1)))
+
+    host.attention(change)
+
+
+def _window_ignored(host: Host) -> None:
+    from conformance.faults.kernel import positions, real_keys
+
+    def change(call: Any) -> Any:
+        at, key = positions(call)
+        seen = call.visible()
+        return call.run(visible=real_keys(seen) & (key <= at), sliding_window=None)
+
+    host.attention(change)
+
+
+def _window_everywhere(host: Host) -> None:
+    from conformance.faults.kernel import positions
+
+    window = int(host.model.config.get_text_config().sliding_window)
+
+    def change(call: Any) -> Any:
+        at, key = positions(call)
+        return call.run(visible=call.visible() & (key > at - window))
+
+    host.attention(change)
+
+
+FAULTS = (
+    Fault(
+        id="mask.causal-plus-one",
+        family="mask",
+        description="Each query sees one key behind its own position.",
+        reference="Dao-AILab/flash-attention 41b2ef6c",
+        suite="embedding",
+        dtype="float32",
+        model="embedding-qwen3",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_causal_plus_one,
+        applies=applies.decoder,
+    ),
+    Fault(
+        id="mask.causal-minus-one",
+        family="mask",
+        description="No query but the first sees its own key.",
+        reference="Dao-AILab/flash-attention 41b2ef6c",
+        suite="embedding",
+        dtype="float32",
+        model="embedding-qwen3",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_causal_minus_one,
+        applies=applies.decoder,
+    ),
+    Fault(
+        id="mask.none",
+        family="mask",
+        description="Every query sees all keys of its row: the causal mask is left out.",
+        reference="huggingface/text-embeddings-inference#882",
+        suite="embedding",
+        dtype="float32",
+        model="embedding-qwen3",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_not_causal,
+        applies=applies.decoder,
+    ),
+    Fault(
+        id="mask.encoder-causal",
+        family="mask",
+        description="An encoder's queries see no key behind their own position.",
+        reference="UKPLab/sentence-transformers#3513, vllm-project/vllm#10184",
+        suite="embedding",
+        dtype="float32",
+        model="embedding-xlmr",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_causal_encoder,
+        applies=applies.where(applies.encoder, applies.model),
+    ),
+    Fault(
+        id="mask.top-left",
+        family="mask",
+        description="With fewer queries than keys the first query, not the last, is aligned: decoding sees one key.",
+        reference="Dao-AILab/flash-attention 41b2ef6c",
+        suite="generation",
+        dtype="float32",
+        model="generation-qwen3",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_top_left,
+        applies=applies.where(applies.decoder, applies.generates),
+    ),
+    Fault(
+        id="mask.tail-block",
+        family="mask",
+        description="The last block of keys is filled up to 64 with zeros that are not masked.",
+        reference="flashinfer-ai/flashinfer#3717",
+        suite="embedding",
+        dtype="float32",
+        model="embedding-qwen3",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_tail_block,
+        applies=lambda config, role: None,
+    ),
+    Fault(
+        id="mask.last-row",
+        family="mask",
+        description="The last query does not see its own key.",
+        reference="Dao-AILab/flash-attention 41b2ef6c",
+        suite="attention",
+        dtype="bfloat16",
+        model="generation-qwen3",
+        structural=False,
+        scopes=("all", "middle"),
+        inject=_last_row,
+        applies=lambda config, role: None,
+    ),
+    Fault(
+        id="window.plus-one",
+        family="window",
+        description="The sliding window is one key longer than the model's.",
+        reference="huggingface/transformers#39408, huggingface/transformers#29623",
+        suite="generation",
+        dtype="float32",
+        model="generation-mistral",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_window_plus_one,
+        applies=applies.where(applies.decoder, applies.windowed),
+    ),
+    Fault(
+        id="window.minus-one",
+        family="window",
+        description="The sliding window is one key shorter than the model's.",
+        reference="vllm-project/vllm#3385",
+        suite="generation",
+        dtype="float32",
+        model="generation-mistral",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_window_minus_one,
+        applies=applies.where(applies.decoder, applies.windowed),
+    ),
+    Fault(
+        id="window.ignored",
+        family="window",
+        description="Layers with a sliding window attend to everything before.",
+        reference="sgl-project/sglang#26516, sgl-project/sglang#33603",
+        suite="generation",
+        dtype="float32",
+        model="generation-mistral",
+        structural=True,
+        scopes=("all", "middle"),
+        inject=_window_ignored,
+        applies=applies.where(applies.decoder, applies.windowed),
+    ),
+    Fault(
+        id="window.everywhere",
+        family="window",
+        description="The sliding window is applied to layers that have none.",
+        reference="sgl-project/sglang#33603",
+        suite="generation",
+        dtype="float32",
+        model="generation-gemma2",
+        structural=True,
+        scopes=("all",),
+        inject=_window_everywhere,
+        applies=applies.where(applies.decoder, applies.partly_windowed),
+    ),
+)
