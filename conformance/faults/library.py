@@ -10,7 +10,19 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from conformance.faults import masks, scores
+from conformance.faults import (
+    answers,
+    intermittent,
+    kv_cache,
+    layers,
+    masks,
+    pictures,
+    pooling,
+    precision,
+    rope,
+    scores,
+    text,
+)
 from conformance.faults.fault import Fault
 from conformance.names import UsageError, unknown
 from conformance.registry import Registry, discover
@@ -18,6 +30,15 @@ from conformance.registry import Registry, discover
 FAULTS: tuple[Fault, ...] = (
     *masks.FAULTS,
     *scores.FAULTS,
+    *rope.FAULTS,
+    *pooling.FAULTS,
+    *layers.FAULTS,
+    *precision.FAULTS,
+    *kv_cache.FAULTS,
+    *pictures.FAULTS,
+    *text.FAULTS,
+    *answers.FAULTS,
+    *intermittent.FAULTS,
 )
 """Those of this package, in the order of docs/faults.md."""
 
