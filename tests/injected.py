@@ -10,7 +10,6 @@ from replay import embedded
 
 from conformance.execution.group import parameters
 from conformance.runner import LoadRequest, Observation
-from conformance.suite import Ask
 from conformance.tokenization import Tokenizer
 
 QUESTIONS = 6
@@ -29,7 +28,8 @@ def answers(runner: Any, name: str) -> dict[str, Observation]:
     inputs = suite.inputs()
     task = suite.role.split(".")[0]
     if task == "embedding":
-        prompts = [*_short(inputs.prompts), max(inputs.prompts, key=len)]
+        capitals = min((text for text in inputs.prompts if text.lower() != text), key=len)
+        prompts = [*_short(inputs.prompts), capitals, max(inputs.prompts, key=len)]
         found = {"vectors": runner.embed(prompts)}
         if "dimensions" in runner.request.parameters:
             found["shortened"] = runner.embed(prompts, dimensions=64)
@@ -37,50 +37,54 @@ def answers(runner: Any, name: str) -> dict[str, Observation]:
     if suite.role == "rerank.cross_encoder":
         return {"scores": runner.score_pairs(sorted(inputs.pairs, key=lambda pair: len(pair[1]))[:QUESTIONS])}
     if suite.role == "rerank.decoder":
-        from suites import rerank, templates
+        from suites import templates
 
         write = templates.RERANK["qwen3-reranker"]
         prompts = _short([write(inputs.instruction, query, text) for query, text in inputs.pairs])
-        ask: Any = Ask(runner, inputs, Tokenizer(model.folder), parameters(model))
-        return {"logprobs": runner.token_logprobs(prompts, rerank.yes_and_no(ask))}
+        yes_and_no = [Tokenizer(model.folder).encode(runner.request.parameters[word])[0] for word in ("yes", "no")]
+        return {"logprobs": runner.token_logprobs(prompts, yes_and_no)}
     if task == "classification":
-        return {"logits": runner.classify(_short(inputs.prompts))}
+        return {"logits": runner.classify(_short(inputs.texts))}
     if task == "reward":
         return {"rewards": runner.reward(sorted(inputs.conversations, key=lambda turns: len(turns[0]["content"]))[:8])}
     return _texts(runner, inputs)
 
 
-def differ(one: dict[str, Observation], other: dict[str, Observation], *, rtol: float = 1e-4) -> bool:
+def differ(one: dict[str, Observation], other: dict[str, Observation], *, rtol: float = 1e-6) -> bool:
     """Whether any answer differs by more than rounding in float32."""
     return any(not _alike(one[name], other[name], rtol) for name in one)
 
 
 def _texts(runner: Any, inputs: Any) -> dict[str, Observation]:
-    pictures = {key: value for key, value in inputs.pictures.items() if value is not None}
+    pictures = inputs.pictures
     order = sorted(range(len(inputs.prompts)), key=lambda index: len(inputs.prompts[index]))
     if pictures:
-        with_video = [index for index in order if pictures.get("videos", ((),) * len(order))[index]][:2]
-        several = [index for index in order if len(pictures["images"][index]) > 1][:2]
-        order = [*with_video, *several, *order[:2]]
+        video = next(index for index in order if pictures["videos"][index])
+        several = next(index for index in order if len(pictures["images"][index]) > 1)
+        order, tokens = [video, several], 6
     else:
-        order = [*order[8:12], order[-1]]  # the shortest prompts are a few words
+        order, tokens = order[8:20:4], 20
     chosen = {key: [value[index] for index in order] for key, value in pictures.items()}
-    greedy = runner.generate([inputs.prompts[index] for index in order], max_tokens=24, **chosen)
-    forced = [tuple(range(5, 17)) for _ in order]
-    candidates = np.stack([np.arange(5, 25)[None, :].repeat(12, 0) for _ in order])
-    found = {"greedy": greedy}
+    greedy = runner.generate([inputs.prompts[index] for index in order], max_tokens=tokens, **chosen)
+    forced = [tuple(range(5, 5 + tokens)) for _ in order]
+    candidates = np.arange(5, 25)[None, None, :].repeat(len(order), 0).repeat(tokens, 1)
+    found: dict[str, Observation] = {"greedy": greedy}
     for via in ("prefill", "decode"):
         found[via] = runner.score_tokens(greedy.prompt_token_ids, forced, candidates, via=via, **chosen)
-    stops = [stop for stop in getattr(inputs, "stops", ()) if stop.stop_word is None][:2]
-    if stops:
-        found["ended"] = runner.generate([stop.prompt for stop in stops], max_tokens=64)
+    for stop in getattr(inputs, "stops", ()):
+        if (found_as := f"ended, stop word {stop.stop_word is not None}") not in found and stop.tokens < 40:
+            ids = [] if stop.stop_word is None else runner.tokenizer(" " + stop.stop_word)["input_ids"]
+            found[found_as] = runner.generate([stop.prompt], max_tokens=48, stop_token_ids=ids)
     if pictures:
-        found["features"] = runner.vision_features([one for some in chosen["images"] for one in some][:3], [])
+        images = [one for some in pictures["images"] for one in some]
+        wide = next(image for image in images if image.shape[0] != image.shape[1])
+        found["features"] = runner.vision_features([wide, *images[:2]], [])
     return found
 
 
 def _short(prompts: Sequence[str]) -> list[str]:
-    return sorted(prompts, key=len)[2 : 2 + QUESTIONS]
+    by_length = sorted(prompts, key=len)
+    return by_length[: 3 * QUESTIONS : 3]  # ragged, so that there is padding
 
 
 def _alike(one: Any, other: Any, rtol: float) -> bool:

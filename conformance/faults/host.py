@@ -99,8 +99,9 @@ class Host:
             raise NotApplicable("the model has no rotary positions")
         return min(found, key=lambda pair: pair[0])[1]  # some versions keep unused copies further inside
 
-    def attention(self, change: Callable[[KernelCall], Any], *, vision: bool = False) -> None:
-        """From now on the attention kernel answers `change(call)` to the layers in scope, at the calls that are hit.
+    def attention(self, change: Callable[[KernelCall], Any], *, vision: bool = False, always: bool = False) -> None:
+        """From now on the attention kernel answers `change(call)` to the layers in scope, at the calls that are hit
+        or `always`.
 
         `change` returns [batch, queries, heads, size], as kernels do. A module that is none of the model's own, as
         of a call without a model around it, is always in scope.
@@ -118,7 +119,7 @@ class Host:
         ) -> Any:
             mask = options.pop("attention_mask", mask)
             inside = id(module) in scoped or (not vision and id(module) not in own)
-            if not inside or not self.hits():
+            if not inside or not (always or self.hits()):
                 return kernel(module, query, key, value, mask, **options)
             return change(KernelCall(module, query, key, value, mask, options, kernel, implementation)), None
 
@@ -180,7 +181,7 @@ def _attends(module: Any) -> bool:
     is_layer = getattr(module, "layer_idx", None) is not None and (
         hasattr(module, "q_proj") or hasattr(module, "query")
     )
-    return is_layer or hasattr(module, "qkv")
+    return hasattr(module, "qkv") or (projects and getattr(module, "layer_idx", None) is not None)
 
 
 def _in_vision(name: str) -> bool:

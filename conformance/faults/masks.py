@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from conformance.faults import applies
@@ -135,146 +136,104 @@ def _window_everywhere(host: Host) -> None:
     host.attention(change)
 
 
+_mask = partial(
+    Fault,
+    family="mask",
+    suite="embedding",
+    dtype="float32",
+    model="embedding-qwen3",
+    structural=True,
+    scopes=("all", "middle"),
+    applies=applies.decoder,
+)
+_window = partial(
+    Fault,
+    family="window",
+    suite="generation",
+    dtype="float32",
+    model="generation-mistral",
+    structural=True,
+    scopes=("all", "middle"),
+    applies=applies.where(applies.decoder, applies.windowed),
+)
+
 FAULTS = (
-    Fault(
+    _mask(
         id="mask.causal-plus-one",
-        family="mask",
         description="Each query sees one key behind its own position.",
         reference="Dao-AILab/flash-attention 41b2ef6c",
-        suite="embedding",
-        dtype="float32",
-        model="embedding-qwen3",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_causal_plus_one,
-        applies=applies.decoder,
     ),
-    Fault(
+    _mask(
         id="mask.causal-minus-one",
-        family="mask",
         description="No query but the first sees its own key.",
         reference="Dao-AILab/flash-attention 41b2ef6c",
-        suite="embedding",
-        dtype="float32",
-        model="embedding-qwen3",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_causal_minus_one,
-        applies=applies.decoder,
     ),
-    Fault(
+    _mask(
         id="mask.none",
-        family="mask",
         description="Every query sees all keys of its row: the causal mask is left out.",
         reference="huggingface/text-embeddings-inference#882",
-        suite="embedding",
-        dtype="float32",
-        model="embedding-qwen3",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_not_causal,
-        applies=applies.decoder,
     ),
-    Fault(
+    _mask(
         id="mask.encoder-causal",
-        family="mask",
         description="An encoder's queries see no key behind their own position.",
         reference="UKPLab/sentence-transformers#3513, vllm-project/vllm#10184",
-        suite="embedding",
-        dtype="float32",
         model="embedding-xlmr",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_causal_encoder,
         applies=applies.where(applies.encoder, applies.model),
     ),
-    Fault(
+    _mask(
         id="mask.top-left",
-        family="mask",
         description="With fewer queries than keys the first query, not the last, is aligned: decoding sees one key.",
         reference="Dao-AILab/flash-attention 41b2ef6c",
         suite="generation",
-        dtype="float32",
         model="generation-qwen3",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_top_left,
         applies=applies.where(applies.decoder, applies.generates),
     ),
-    Fault(
+    _mask(
         id="mask.tail-block",
-        family="mask",
         description="The last block of keys is filled up to 64 with zeros that are not masked.",
         reference="flashinfer-ai/flashinfer#3717",
-        suite="embedding",
-        dtype="float32",
-        model="embedding-qwen3",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_tail_block,
         applies=lambda config, role: None,
     ),
-    Fault(
+    _mask(
         id="mask.last-row",
-        family="mask",
         description="The last query does not see its own key.",
         reference="Dao-AILab/flash-attention 41b2ef6c",
         suite="attention",
         dtype="bfloat16",
         model="generation-qwen3",
         structural=False,
-        scopes=("all", "middle"),
         inject=_last_row,
         applies=lambda config, role: None,
     ),
-    Fault(
+    _window(
         id="window.plus-one",
-        family="window",
         description="The sliding window is one key longer than the model's.",
         reference="huggingface/transformers#39408, huggingface/transformers#29623",
-        suite="generation",
-        dtype="float32",
-        model="generation-mistral",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_window_plus_one,
-        applies=applies.where(applies.decoder, applies.windowed),
     ),
-    Fault(
+    _window(
         id="window.minus-one",
-        family="window",
         description="The sliding window is one key shorter than the model's.",
         reference="vllm-project/vllm#3385",
-        suite="generation",
-        dtype="float32",
-        model="generation-mistral",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_window_minus_one,
-        applies=applies.where(applies.decoder, applies.windowed),
     ),
-    Fault(
+    _window(
         id="window.ignored",
-        family="window",
         description="Layers with a sliding window attend to everything before.",
         reference="sgl-project/sglang#26516, sgl-project/sglang#33603",
-        suite="generation",
-        dtype="float32",
-        model="generation-mistral",
-        structural=True,
-        scopes=("all", "middle"),
         inject=_window_ignored,
-        applies=applies.where(applies.decoder, applies.windowed),
     ),
-    Fault(
+    _window(
         id="window.everywhere",
-        family="window",
         description="The sliding window is applied to layers that have none.",
         reference="sgl-project/sglang#33603",
-        suite="generation",
-        dtype="float32",
         model="generation-gemma2",
-        structural=True,
         scopes=("all",),
         inject=_window_everywhere,
         applies=applies.where(applies.decoder, applies.partly_windowed),

@@ -20,8 +20,12 @@ def _pooled(host: Host, pool: Callable[[Any, Any], Any]) -> None:
 
 def _pad_side(host: Host) -> None:
     last = host.runner.request.parameters.get("pooling", "last") == "last"
-    side = "right" if last else "left"
-    host.wrap(host.runner, "_pad", lambda original, rows, _: original(rows, side), always=True)
+
+    def pad(original: Any, rows: Any, _: str) -> Any:
+        ids, mask, positions = original(rows, "right" if last else "left")
+        return ids, mask, positions.new_tensor(range(ids.shape[1])).expand_as(ids) if last else positions
+
+    host.wrap(host.runner, "_pad", pad, always=True)
     _pooled(host, lambda hidden, mask: hidden[:, -1 if last else 0])
 
 

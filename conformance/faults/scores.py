@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import log, sqrt
 from typing import Any
 
@@ -77,98 +78,83 @@ def _head_zeroed(host: Host) -> None:
     host.attention(change)
 
 
-def _scale(
-    identifier: str, description: str, reference: str, structural: bool, inject: Callable[[Host], None]
-) -> Fault:
-    return Fault(
-        id=identifier,
-        family="scale",
-        description=description,
-        reference=reference,
-        suite="embedding",
-        dtype="float32",
-        model="embedding-qwen3",
-        structural=structural,
-        scopes=("all", "middle"),
-        inject=inject,
-        applies=lambda config, role: None,
-    )
-
-
-def _softcap(
-    identifier: str, description: str, reference: str, structural: bool, inject: Callable[[Host], None]
-) -> Fault:
-    return Fault(
-        id=identifier,
-        family="softcap",
-        description=description,
-        reference=reference,
-        suite="generation",
-        dtype="float32",
-        model="generation-gemma2",
-        structural=structural,
-        scopes=("all", "middle"),
-        inject=inject,
-        applies=applies.capped,
-    )
+_scale = partial(
+    Fault,
+    family="scale",
+    suite="embedding",
+    dtype="float32",
+    model="embedding-qwen3",
+    scopes=("all", "middle"),
+    applies=lambda config, role: None,
+)
+_softcap = partial(
+    Fault,
+    family="softcap",
+    suite="generation",
+    dtype="float32",
+    model="generation-gemma2",
+    scopes=("all", "middle"),
+    applies=applies.capped,
+)
+_gqa = partial(_scale, family="gqa", structural=True)
 
 
 FAULTS = (
     _scale(
-        "scale.one-percent",
-        "Scores are 1% too large.",
-        "flashinfer-ai/flashinfer#4014",
-        False,
-        _scaled(lambda size: 1.01),
+        id="scale.one-percent",
+        description="Scores are 1% too large.",
+        reference="flashinfer-ai/flashinfer#4014",
+        structural=False,
+        inject=_scaled(lambda size: 1.01),
     ),
     _scale(
-        "scale.size-plus-one",
-        "Scores are divided by the root of the head size plus one.",
-        "flashinfer-ai/flashinfer#4014",
-        False,
-        _scaled(lambda size: sqrt(size / (size + 1))),
+        id="scale.size-plus-one",
+        description="Scores are divided by the root of the head size plus one.",
+        reference="flashinfer-ai/flashinfer#4014",
+        structural=False,
+        inject=_scaled(lambda size: sqrt(size / (size + 1))),
     ),
     _scale(
-        "scale.missing",
-        "Scores are not scaled at all.",
-        "flashinfer-ai/flashinfer#4014",
-        True,
-        _unscaled,
+        id="scale.missing",
+        description="Scores are not scaled at all.",
+        reference="flashinfer-ai/flashinfer#4014",
+        structural=True,
+        inject=_unscaled,
     ),
     _scale(
-        "scale.doubled",
-        "Scores are twice as large.",
-        "flashinfer-ai/flashinfer#4014",
-        True,
-        _scaled(lambda size: 2.0),
+        id="scale.doubled",
+        description="Scores are twice as large.",
+        reference="flashinfer-ai/flashinfer#4014",
+        structural=True,
+        inject=_scaled(lambda size: 2.0),
     ),
     _scale(
-        "scale.base-two",
-        "Scores are exponentiated with base two, without the factor log2(e).",
-        "flashinfer-ai/flashinfer#787",
-        True,
-        _scaled(lambda size: log(2)),
+        id="scale.base-two",
+        description="Scores are exponentiated with base two, without the factor log2(e).",
+        reference="flashinfer-ai/flashinfer#787",
+        structural=True,
+        inject=_scaled(lambda size: log(2)),
     ),
     _softcap(
-        "softcap.dropped",
-        "Scores are not capped.",
-        "sgl-project/sglang#33915, vllm-project/vllm#11252",
-        True,
-        _softcap_dropped,
+        id="softcap.dropped",
+        description="Scores are not capped.",
+        reference="sgl-project/sglang#33915, vllm-project/vllm#11252",
+        structural=True,
+        inject=_softcap_dropped,
     ),
     _softcap(
-        "softcap.wrong-cap",
-        "Scores are capped at 0.6 of the model's cap.",
-        "vllm-project/vllm#11252",
-        False,
-        _softcap_wrong,
+        id="softcap.wrong-cap",
+        description="Scores are capped at 0.6 of the model's cap.",
+        reference="vllm-project/vllm#11252",
+        structural=False,
+        inject=_softcap_wrong,
     ),
     _softcap(
-        "softcap.after-mask",
-        "Scores are capped after the mask, so that hidden keys count with the weight of minus the cap.",
-        "Dao-AILab/flash-attention 72e27c63",
-        False,
-        _softcap_after_mask,
+        id="softcap.after-mask",
+        description="Scores are capped after the mask, so that hidden keys count with the weight of minus the cap.",
+        reference="Dao-AILab/flash-attention 72e27c63",
+        structural=False,
+        inject=_softcap_after_mask,
     ),
     Fault(
         id="softcap.final-dropped",
