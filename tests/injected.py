@@ -22,32 +22,36 @@ def request(name: str, *, role: str = "", folder: Any = None, **changes: Any) ->
     return LoadRequest(model=name, folder=str(folder or model.folder), role=role or suite.role, **(settings | changes))
 
 
-def answers(runner: Any, name: str) -> dict[str, Observation]:
-    """What the runner says to a few of the questions that the suite of the model `name` asks, ragged and short."""
-    model, suite = embedded()[name]
+def answers(runner: Any, name: str, *, longest: bool = False) -> dict[str, Observation]:
+    """What the runner says to a few of the questions that the suite of the model `name` asks, ragged and short;
+    for embedding also to the `longest`."""
+    suite = embedded()[name][1]
     inputs = suite.inputs()
     task = suite.role.split(".")[0]
     if task == "embedding":
         capitals = min((text for text in inputs.prompts if text.lower() != text), key=len)
-        prompts = [*_short(inputs.prompts), capitals, max(inputs.prompts, key=len)]
-        found = {"vectors": runner.embed(prompts)}
+        prompts = [*_ragged(inputs.prompts), capitals, *[max(inputs.prompts, key=len)] * longest]
+        found: dict[str, Observation] = {"vectors": runner.embed(prompts)}
         if "dimensions" in runner.request.parameters:
-            found["shortened"] = runner.embed(prompts, dimensions=64)
+            found["shortened"] = runner.embed(prompts[:2], dimensions=64)
         return found
     if suite.role == "rerank.cross_encoder":
-        return {"scores": runner.score_pairs(sorted(inputs.pairs, key=lambda pair: len(pair[1]))[:QUESTIONS])}
+        return {"scores": runner.score_pairs(sorted(inputs.pairs, key=lambda pair: len(pair[1]))[::7][:QUESTIONS])}
     if suite.role == "rerank.decoder":
         from suites import templates
 
         write = templates.RERANK["qwen3-reranker"]
-        prompts = _short([write(inputs.instruction, query, text) for query, text in inputs.pairs])
-        yes_and_no = [Tokenizer(model.folder).encode(runner.request.parameters[word])[0] for word in ("yes", "no")]
+        prompts = _ragged([write(inputs.instruction, query, text) for query, text in inputs.pairs])
+        yes_and_no = [
+            Tokenizer(embedded()[name][0].folder).encode(runner.request.parameters[word])[0] for word in ("yes", "no")
+        ]
         return {"logprobs": runner.token_logprobs(prompts, yes_and_no)}
     if task == "classification":
-        return {"logits": runner.classify(_short(inputs.texts))}
+        return {"logits": runner.classify(_ragged(inputs.texts))}
     if task == "reward":
-        return {"rewards": runner.reward(sorted(inputs.conversations, key=lambda turns: len(turns[0]["content"]))[:8])}
-    return _texts(runner, inputs)
+        by_length = sorted(inputs.conversations, key=lambda turns: len(turns[0]["content"]))
+        return {"rewards": runner.reward(by_length[::9][:QUESTIONS])}
+    return texts(runner, inputs)
 
 
 def differ(one: dict[str, Observation], other: dict[str, Observation], *, rtol: float = 1e-6) -> bool:
@@ -55,15 +59,16 @@ def differ(one: dict[str, Observation], other: dict[str, Observation], *, rtol: 
     return any(not _alike(one[name], other[name], rtol) for name in one)
 
 
-def _texts(runner: Any, inputs: Any) -> dict[str, Observation]:
+def texts(runner: Any, inputs: Any) -> dict[str, Observation]:
+    """Greedy and forced text, endings, and what the vision tower says."""
     pictures = inputs.pictures
     order = sorted(range(len(inputs.prompts)), key=lambda index: len(inputs.prompts[index]))
     if pictures:
-        video = next(index for index in order if pictures["videos"][index])
+        video = next(index for index in order if any(len(video) > 2 for video in pictures["videos"][index]))
         several = next(index for index in order if len(pictures["images"][index]) > 1)
-        order, tokens = [video, several], 6
+        order, tokens = [video, several], 4
     else:
-        order, tokens = order[8:20:4], 20
+        order, tokens = order[8:20:4], 18  # past the end of a page of 16
     chosen = {key: [value[index] for index in order] for key, value in pictures.items()}
     greedy = runner.generate([inputs.prompts[index] for index in order], max_tokens=tokens, **chosen)
     forced = [tuple(range(5, 5 + tokens)) for _ in order]
@@ -71,10 +76,6 @@ def _texts(runner: Any, inputs: Any) -> dict[str, Observation]:
     found: dict[str, Observation] = {"greedy": greedy}
     for via in ("prefill", "decode"):
         found[via] = runner.score_tokens(greedy.prompt_token_ids, forced, candidates, via=via, **chosen)
-    for stop in getattr(inputs, "stops", ()):
-        if (found_as := f"ended, stop word {stop.stop_word is not None}") not in found and stop.tokens < 40:
-            ids = [] if stop.stop_word is None else runner.tokenizer(" " + stop.stop_word)["input_ids"]
-            found[found_as] = runner.generate([stop.prompt], max_tokens=48, stop_token_ids=ids)
     if pictures:
         images = [one for some in pictures["images"] for one in some]
         wide = next(image for image in images if image.shape[0] != image.shape[1])
@@ -82,9 +83,21 @@ def _texts(runner: Any, inputs: Any) -> dict[str, Observation]:
     return found
 
 
-def _short(prompts: Sequence[str]) -> list[str]:
+def endings(runner: Any, name: str) -> dict[str, Observation]:
+    """Texts that end with the model's end token and with a stop token of the request."""
+    stops = sorted(embedded()[name][1].inputs().stops, key=lambda stop: stop.tokens)
+    ended = next(stop for stop in stops if stop.stop_word is None)
+    stopped = next(stop for stop in stops if stop.stop_word is not None)
+    ids = runner.tokenizer(f" {stopped.stop_word}")["input_ids"]
+    return {
+        "ended": runner.generate([ended.prompt], max_tokens=ended.tokens + 3),
+        "stopped": runner.generate([stopped.prompt], max_tokens=stopped.tokens + 3, stop_token_ids=ids),
+    }
+
+
+def _ragged(prompts: Sequence[str]) -> list[str]:
     by_length = sorted(prompts, key=len)
-    return by_length[: 3 * QUESTIONS : 3]  # ragged, so that there is padding
+    return by_length[3 : 3 + 2 * QUESTIONS : 2]
 
 
 def _alike(one: Any, other: Any, rtol: float) -> bool:

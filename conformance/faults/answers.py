@@ -66,7 +66,7 @@ def _second_best(host: Host) -> None:
     def generate(original: Any, *args: Any, **kwargs: Any) -> Any:
         from transformers import LogitsProcessorList
 
-        return original(*args, **kwargs, logits_processor=LogitsProcessorList([second]))  # type: ignore[list-item]
+        return original(*args, **kwargs, logits_processor=LogitsProcessorList([second]))
 
     host.wrap(host.model, "generate", generate, always=True)
 
@@ -121,7 +121,7 @@ _text = partial(
     model="generation-qwen3",
     structural=True,
     scopes=("all",),
-    applies=applies.generates,
+    applies=applies.where(applies.model, applies.generates),
 )
 
 FAULTS = (

@@ -139,6 +139,7 @@ class Host:
         kernel = interface[name]
         before = interface._local_mapping.get(name)
 
+        @wraps(kernel)
         def changed(*args: Any, **kwargs: Any) -> Any:
             return change(kernel, *args, **kwargs)
 
@@ -178,9 +179,7 @@ def during(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _attends(module: Any) -> bool:
-    is_layer = getattr(module, "layer_idx", None) is not None and (
-        hasattr(module, "q_proj") or hasattr(module, "query")
-    )
+    projects = hasattr(module, "q_proj") or hasattr(module, "query")
     return hasattr(module, "qkv") or (projects and getattr(module, "layer_idx", None) is not None)
 
 

@@ -117,8 +117,8 @@ class KernelCall:
             seen = seen.expand(batch, 1, queries, keys)
             return seen if mask is None else seen & mask[:, None, None, -keys:].bool()
         mask = mask[..., :keys]  # older versions hand out masks of the whole cache
-        mask = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-        return mask.expand(batch, mask.shape[1], queries, keys)
+        shown: torch.Tensor = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        return shown.expand(batch, shown.shape[1], queries, keys)
 
     def _run_as_asked(self) -> torch.Tensor:
         answer: torch.Tensor = self.kernel(self.module, self.query, self.key, self.value, self.mask, **self.options)[0]

@@ -78,3 +78,17 @@ def fault(identifier: str) -> Fault:
     if identifier not in faults():
         raise UsageError(unknown("fault", identifier, faults()))
     return faults()[identifier]
+
+
+def table() -> str:
+    """The faults of this package as the Markdown table of docs/faults.md."""
+    heads = ("fault", "family", "what the engine does", "layers", "where it happened", "suite", "dtype", "structural")
+    rows = [heads, ("---",) * len(heads)]
+    for one in FAULTS:
+        often = f" (rate {one.rate:g})" if one.rate != 1 else ""
+        layers = "all or the middle one" if "middle" in one.scopes else ""
+        where, structural = f"{one.suite} ({one.model})", "yes" if one.structural else ""
+        rows.append(
+            (f"`{one.id}`{often}", one.family, one.description, layers, one.reference, where, one.dtype, structural)
+        )
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

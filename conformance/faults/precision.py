@@ -54,8 +54,9 @@ def _bfloat16(host: Host) -> None:
     def product(module: Any, inputs: Any) -> Any:
         import torch
 
-        narrow = (part if part is None else part.to(torch.bfloat16) for part in (inputs, module.weight, module.bias))
-        return torch.nn.functional.linear(*narrow).to(inputs.dtype)
+        narrow = torch.bfloat16
+        bias = None if module.bias is None else module.bias.to(narrow)
+        return torch.nn.functional.linear(inputs.to(narrow), module.weight.to(narrow), bias).to(inputs.dtype)
 
     _linears(host, product)
 
