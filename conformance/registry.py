@@ -2,7 +2,8 @@
 
 An entry point's value is, for `conformance.backends`, an importable package whose folder holds profile.toml; for
 `conformance.suites`, a module of suite classes, in a package whose folder may hold a catalogue (models.toml); for
-`conformance.engines`, "module:Class" of a runner, which only a worker ever imports.
+`conformance.engines`, "module:Class" of a runner, which only a worker ever imports; for `conformance.faults`, a module
+with `FAULTS`, a sequence of faults that selftest injects.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from conformance.names import UsageError, unknown
 
-GROUPS = ("backends", "suites", "engines")
+GROUPS = ("backends", "suites", "engines", "faults")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Registry:
     backends: Mapping[str, Entry]
     suites: Mapping[str, Entry]
     engines: Mapping[str, Entry]
+    faults: Mapping[str, Entry] = field(default_factory=dict)
 
     def profile_path(self, backend: str) -> Path:
         """The profile.toml of a backend.

@@ -7,14 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from conformance.names import UsageError
+from conformance.names import UsageError, printable
 
 if TYPE_CHECKING:
     from conformance.faults.host import Host
 
 Scope = Literal["all", "middle"]
 
-_TEXT = re.compile(r"(?P<id>[a-z0-9.-]+)(@(?P<middle>middle)?,?(rate=(?P<rate>[0-9.e-]+))?)?")
+_ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
+_RATE = re.compile(r"rate=(\d+(?:\.\d+)?(?:e-\d+)?)")
+
+
+class NotApplicable(Exception):
+    """The loaded model cannot have this fault; the message says why. It counts as neither found nor missed."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Fault:
     scopes: tuple[Scope, ...]
     inject: Callable[[Host], None]
     applies: Callable[[Mapping[str, Any], str], str | None]
+    rate: float = 1.0  # the share of calls at which it happens, where an injection names no other
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,12 @@ class Injection:
 
 def parse_injection(text: str) -> Injection:
     """The injection that is written so; UsageError where it is not written as one."""
-    found = _TEXT.fullmatch(text)
-    rate = float(found["rate"] or 1) if found else 0.0
-    if found is None or not 0 < rate <= 1:
-        raise UsageError(f"{text!r} is no injection; it must look like ID, ID@middle or ID@middle,rate=0.01")
-    return Injection(found["id"], "middle" if found["middle"] else "all", rate)
+    identifier, at, how = text.partition("@")
+    said = how.split(",") if at else []
+    scope: Scope = "middle" if said[:1] == ["middle"] else "all"
+    said = said[scope == "middle" :]
+    given = _RATE.fullmatch(said[0]) if len(said) == 1 else None
+    rate = float(given[1]) if given else 1.0
+    if not _ID.fullmatch(identifier) or (said and not given) or not 0 < rate <= 1:
+        raise UsageError(f"{printable(text)!r} is no injection; it must look like ID, ID@middle or ID@middle,rate=0.01")
+    return Injection(identifier, scope, rate)
