@@ -9,6 +9,7 @@ from typing import Any
 
 from conformance import checkpoint
 from conformance.criteria.observed import VisionRequested
+from conformance.criteria.standing import stamped
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
     DeadlineExceeded,
@@ -114,6 +115,7 @@ class Session:
             self._lose()
         if error is None and not judgements:
             error = Underpowered(f"{test} judged nothing, so it showed nothing; a promise is kept by self.judge(...)")
+        judgements = tuple(stamped(each, self.request.device) for each in judgements)
         return Attempt(outcome_of(error), judgements, effective)
 
     def _shared_bench(self, references: References) -> Bench:
