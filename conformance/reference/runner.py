@@ -35,7 +35,7 @@ class ReferenceRunner(TransformersRunner):
         super().__enter__()
         if self.request.options.get("widen_by_module"):
             WidenedByModule(self.model)
-        _move_frequencies(self.model, int(self.request.options.get("frequency_ulps", 0)))
+        move_frequencies(self.model, int(self.request.options.get("frequency_ulps", 0)))
         return self
 
     def _computing(self) -> AbstractContextManager[Any]:
@@ -43,7 +43,7 @@ class ReferenceRunner(TransformersRunner):
         return Widened() if widens else super()._computing()
 
 
-def _move_frequencies(model: torch.nn.Module, ulps: int) -> None:
+def move_frequencies(model: torch.nn.Module, ulps: int) -> None:
     """Move every rotary frequency by one ulp up (1) or down (-1): devices differ by that, and all are right."""
     if not ulps:
         return

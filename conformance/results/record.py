@@ -182,7 +182,7 @@ _OF_LIMIT = ("limit_name", "standing")
 def _standing(value: object, where: str) -> Literal["measured", "provisional", ""]:
     if value not in ("measured", "provisional", ""):
         raise RecordError(f'{where}: standing is {value!r}; it is "measured" or "provisional"')
-    return cast(Literal["measured", "provisional", ""], value)
+    return value
 
 
 def _effective_to_json(effective: Effective) -> dict[str, Any]:
