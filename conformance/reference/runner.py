@@ -47,11 +47,11 @@ def move_frequencies(model: torch.nn.Module, ulps: int) -> None:
     """Move every rotary frequency by one ulp up (1) or down (-1): devices differ by that, and all are right."""
     if not ulps:
         return
-    towards = torch.tensor(float("inf") if ulps > 0 else 0.0)
+    towards = float("inf") if ulps > 0 else 0.0
     for module in model.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):
             if name.endswith("inv_freq"):
-                moved = torch.nextafter(buffer.float(), towards).to(buffer.dtype)
+                moved = torch.nextafter(buffer.float(), torch.full_like(buffer.float(), towards)).to(buffer.dtype)
                 setattr(module, name, moved)
 
 
