@@ -125,9 +125,10 @@ def _measurements(name: str, table: Any) -> tuple[tuple[Measured, ...], list[str
         found = name_faults(f"key of {where}", entry, _MEASURED)
         if not found:
             on, when, samples = entry["on"], entry["when"], entry["samples"]
+            p999, worst = entry["p999"], entry["worst"]
             wrong = {
-                "p999": not (_is_number(entry["p999"]) and entry["p999"] >= 0),
-                "worst": not (_is_number(entry["worst"]) and entry["worst"] >= entry["p999"]),
+                "p999": not (_is_number(p999) and p999 >= 0),
+                "worst": not (_is_number(worst) and (not _is_number(p999) or worst >= p999)),
                 "samples": not (isinstance(samples, int) and not isinstance(samples, bool) and samples > 0),
                 "on": not (isinstance(on, list) and on and all(isinstance(each, str) and each for each in on)),
                 "when": not isinstance(when, datetime.date) or isinstance(when, datetime.datetime),
@@ -138,8 +139,7 @@ def _measurements(name: str, table: Any) -> tuple[tuple[Measured, ...], list[str
             ]
         faults += found
         if not found:
-            numbers = float(entry["p999"]), float(entry["worst"]), samples
-            measured.append(Measured(device, *numbers, tuple(on), when, entry["command"]))
+            measured.append(Measured(device, float(p999), float(worst), samples, tuple(on), when, entry["command"]))
     return tuple(measured), faults
 
 
