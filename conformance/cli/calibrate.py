@@ -103,6 +103,8 @@ def main(options: argparse.Namespace) -> int:
             seconds = time.monotonic() - clock
             entries = _write(options.output, origin, nulls, found, others, seconds, interrupted)
             report.print_report(sys.stdout, entries, found, _described(origin.device, others))
+            if facts.get("device", {}).get("available") is False:
+                print(printable(f"no {origin.device} device to measure: {facts['device'].get('reason', '')}"))
             print(f"written: {options.output / CALIBRATION}")
             if entries:
                 print(f"written: {options.output / LIMITS}: the limits that follow (`validate --limits` checks them)")
@@ -144,10 +146,13 @@ def _write(
     known = limits.every(limits.limits())
     samples = [*found.taken.samples, *(sample for other in others for sample in document.samples_of(other))]
     entries = summary.summarise(samples, known)
-    when = {other["device"]: other["started"][:10] for other in others}
-    commands = {other["device"]: other["command"] for other in others}
-    if found.taken.samples or origin.device not in when:
-        when[origin.device], commands[origin.device] = origin.started[:10], origin.command
+    made = [(other["device"], other["started"][:10], other["command"]) for other in others]
+    if found.taken.samples:
+        made.append((origin.device, origin.started[:10], origin.command))
+    when = {device: max(day for each, day, _ in made if each == device) for device, _, _ in made}
+    commands = {
+        device: "; ".join(dict.fromkeys(command for each, _, command in made if each == device)) for device in when
+    }
     content = document.document(
         origin,
         nulls,
