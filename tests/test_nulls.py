@@ -87,6 +87,20 @@ def test_a_null_applies_only_where_it_is_correct(
     assert (null(id).refusal(configuration, role, attention, {"eager"}) is None) is legal
 
 
+@pytest.mark.parametrize(
+    ("id", "forms", "legal"),
+    [
+        ("padding.extra", {"unpadded", "decode"}, False),
+        ("order.arrival", {"unpadded"}, False),
+        ("batch.1", {"padded", "decode"}, False),
+        ("batch.1", {"padded", "unpadded"}, True),
+        ("padding.extra", (), True),
+    ],
+)
+def test_a_form_of_batches_that_is_not_taken_is_not_asked_for(id: str, forms: set[str], legal: bool) -> None:
+    assert (null(id).refusal(ROTARY, "embedding.last", "sdpa:flash", {"fused"}, forms) is None) is legal
+
+
 def test_an_unknown_null_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"unknown null 'kernel.tile-46'; did you mean 'kernel.tile-"):
         null("kernel.tile-46")

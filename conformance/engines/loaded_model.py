@@ -154,9 +154,6 @@ class LoadedModel(Runner):
         )["input_ids"]
         return tuple(tuple(row) for row in rows)
 
-    def _batches(self, lengths: Sequence[int], *, extra: int = 0) -> Iterator[list[int]]:
-        return batches(lengths, self.batch_size, extra=extra)
-
     def _pad(self, rows: Sequence[Sequence[int]], side: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return pad(rows, int(self.tokenizer.pad_token_id), side, self.device)
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from conformance.engines.chosen_kernels import registered
+
 if TYPE_CHECKING:
     from conformance.nulls.runner import NullRunner
 
@@ -41,7 +43,7 @@ def install(runner: NullRunner, kernel: Kernel) -> None:
     the numbers are judged.
     """
     request = runner.request
-    for name in {request.attention, request.vision_attention} - {""}:
+    for name in {registered(each) for each in (request.attention, request.vision_attention) if each}:
         # In this one mapping only: what is registered for all stays, and comes to light again.
         ALL_ATTENTION_FUNCTIONS[name] = _standing_in(ALL_ATTENTION_FUNCTIONS.get(name), kernel)
         runner.undo(functools.partial(ALL_ATTENTION_FUNCTIONS.__delitem__, name))

@@ -134,13 +134,26 @@ _FUSED = functools.partial(_EMULATED, precisions=ROUNDS_PROBABILITIES)
 
 _LIBRARY = (
     Null("as-is", "The target as it is.", quick=True),
-    Null("batch.1", "Prompts one at a time.", options={"batch_size": 1}),
+    Null("batch.1", "Prompts one at a time.", options={"batch_size": 1}, batch="unpadded"),
     Null("batch.8", "Batches of at most 8 prompts.", options={"batch_size": 8}, quick=True),
     Null("batch.64", "Batches of at most 64 prompts.", options={"batch_size": 64}),
-    Null("order.arrival", "Batches formed in the order of the prompts, not by length.", _arrangement("arrival")),
-    Null("order.reversed", "Batches formed from the last prompt to the first.", _arrangement("reversed")),
-    Null("padding.side", "Batches padded on the other side.", _other_side, applies=_side_is_free),
-    Null("padding.extra", "17 columns of padding more than the longest prompt needs.", _more_padding(17), quick=True),
+    Null(
+        "order.arrival",
+        "Batches formed in the order of the prompts, not by length.",
+        _arrangement("arrival"),
+        batch="padded",
+    ),
+    Null(
+        "order.reversed", "Batches formed from the last prompt to the first.", _arrangement("reversed"), batch="padded"
+    ),
+    Null("padding.side", "Batches padded on the other side.", _other_side, applies=_side_is_free, batch="padded"),
+    Null(
+        "padding.extra",
+        "17 columns of padding more than the longest prompt needs.",
+        _more_padding(17),
+        batch="padded",
+        quick=True,
+    ),
     Null("threads.1", "Torch computes with 1 thread.", _threads(1)),
     Null("threads.2", "Torch computes with 2 threads.", _threads(2)),
     _EMULATED("kernel.tile-16", "A flash kernel with tiles of 16 keys.", _kernel(tile=16)),
@@ -184,6 +197,7 @@ _LIBRARY = (
         _all_of(_kernel(exponential="polynomial", order="pairwise"), _linear(2), _rotary(-1), _more_padding(3)),
         precisions=ROUNDS_PROBABILITIES,
         applies=_needs_both,
+        batch="padded",
     ),
     *(Null(f"seed.{seed}", f"Prompts drawn from seed {seed}.", seed=seed) for seed in SEEDS),
 )

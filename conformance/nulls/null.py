@@ -33,7 +33,8 @@ class Null:
 
     `vary(runner)` makes a loaded runner compute so; `options` are the runner's that amount to it, and `seed` is that
     of the suite's inputs. It is correct for an attention backend that claims one of `precisions`, where
-    `applies(configuration, role, attention)` answers None. `quick` ones are measured in a short calibration too.
+    `applies(configuration, role, attention)` answers None. `batch` names the form of batches that it makes, which not
+    every attention backend takes. `quick` ones are measured in a short calibration too.
     """
 
     id: str  # family, then what is done: "kernel.tile-16"
@@ -43,6 +44,7 @@ class Null:
     seed: int = 0
     precisions: frozenset[str] = ANY_PRECISION
     applies: Applies = everywhere
+    batch: str = ""  # "padded", "unpadded", or either
     quick: bool = False
 
     @property
@@ -51,9 +53,19 @@ class Null:
         return self.id.partition(".")[0]
 
     def refusal(
-        self, configuration: Mapping[str, Any], role: str, attention: str, precisions: Collection[str]
+        self,
+        configuration: Mapping[str, Any],
+        role: str,
+        attention: str,
+        precisions: Collection[str],
+        forms: Collection[str] = (),
     ) -> str | None:
-        """Why it is no correct variation of this model and role on an attention backend with these claims, or None."""
+        """Why it is no correct variation of this model and role on an attention backend with these claims, or None.
+
+        `forms` are those of batches that the attention backend takes; all where there is none.
+        """
+        if self.batch and forms and self.batch not in forms:
+            return f"{attention} takes no {self.batch} batches"
         beyond = sorted(set(precisions) - self.precisions)
         if beyond:
             return f"it rounds more than the claim {' and '.join(beyond)} allows"
