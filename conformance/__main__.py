@@ -22,6 +22,7 @@ COMMANDS = {
     "report": "tell a finished run again, and write its junit.xml again",
     "attention": "measure one attention kernel, a Python function, without engine and model",
     "doctor": "look in seconds for what would spoil a run of hours",
+    "calibrate": "measure correct variations on a device, and propose the limits that follow",
     "models": "list, fetch, verify, export and import the models of the catalogue",
 }
 

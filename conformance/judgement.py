@@ -19,7 +19,9 @@ class Figure:
     """One measured number beside the limit it was held against.
 
     `limit` is None for a number that is only reported. `bound` says which side of the limit is right.
-    `provenance` says where the limit comes from (measured on what, or the source of the rule).
+    `provenance` says where the limit comes from (measured on what, or the source of the rule). `limit_name` is the
+    entry of limits.toml that the limit follows from, where there is one; `standing` is what that is on the device of
+    the run: "measured", "provisional" where nobody has measured such a device, or empty for a rule.
     """
 
     name: str
@@ -27,6 +29,8 @@ class Figure:
     limit: float | None = None
     bound: Literal["max", "min"] = "max"
     provenance: str = ""
+    limit_name: str = ""
+    standing: Literal["measured", "provisional", ""] = ""
 
     @property
     def holds(self) -> bool:

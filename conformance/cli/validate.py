@@ -1,4 +1,4 @@
-"""`validate`: check profiles, and say everything that is wrong with them at once."""
+"""`validate`: check profiles, or a limits file, and say everything that is wrong with them at once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_backend(parser)
     add_as_of(parser)
+    parser.add_argument(
+        "--limits", metavar="FILE", type=Path, help="check limits that `calibrate` proposed, or that were edited"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Check one profile, or those of all installed backends; 1 where any has a fault or an expired quirk."""
+    if options.limits is not None:
+        return _check_limits(options.limits)
     from conformance.catalogue import load_catalogue
     from conformance.inventory import load_suites
     from conformance.profile import ProfileError, load_profile
@@ -51,6 +56,26 @@ def main(options: argparse.Namespace) -> int:
             claims = sum(len(engine.attention) for engine in profile.engines.values())
             print(printable(f"{path}: fine (attention backends claimed: {claims}; quirks: {len(profile.quirks)})"))
     return code
+
+
+def _check_limits(path: Path) -> int:
+    from conformance.criteria.limits import LimitsError, every, parse
+
+    try:
+        given = every(parse(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except LimitsError as error:
+        for fault in error.faults:
+            print(printable(f"{path}: {fault}"))
+        return FAILURES
+    measured = [limit for limit in given.values() if limit.floor is not None]
+    classes = sorted({each.device for limit in measured for each in limit.measured})
+    told = (
+        f"limits: {len(given)}; resting on measurements: {len(measured)}; measured on: {', '.join(classes) or 'none'}"
+    )
+    print(printable(f"{path}: fine ({told})"))
+    return OK
 
 
 def _paths(options: argparse.Namespace, registry: Registry) -> list[tuple[str | None, Path]]:

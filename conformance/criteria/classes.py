@@ -179,7 +179,8 @@ def _single(found: Errors) -> Measure:
     )
     provenance = f"{limit.single_sigma.provenance}; {limit.single_over_yardstick.provenance}"
     value = float(found.engine[index]) / scale
-    figure = Figure("worst single prompt's error, in sigma", value, allowed / scale, "max", provenance)
+    name = limit.single_sigma.name
+    figure = Figure("worst single prompt's error, in sigma", value, allowed / scale, "max", provenance, name)
     return Measure(figure, where=f"prompt {index}")
 
 

@@ -43,4 +43,4 @@ def ratio_measure(
     if quantile is None or effective < samples.value:
         return [Measure(Figure("divergence ratio", value, None, "max", samples.provenance)), reported]
     allowed = max(limit.value, ratio_limit**2, quantile**2)
-    return [Measure(Figure("divergence ratio", value, allowed, "max", limit.provenance)), reported]
+    return [Measure(Figure("divergence ratio", value, allowed, "max", limit.provenance, limit.name)), reported]

@@ -188,7 +188,16 @@ def _margins(t: Triple, counted: Mask, dtype: str) -> list[Measure]:
     summed, own_sum = (float(np.minimum(values / sigma, single).sum()) for values in (given, own_given))
     allowed = limit.margin.value * max(own_sum, expected) + limit.margin_sigma.value * deviation + single
     return [
-        Measure(Figure("margin given away, summed, in sigma_gap", summed, allowed, "max", limit.margin.provenance)),
+        Measure(
+            Figure(
+                "margin given away, summed, in sigma_gap",
+                summed,
+                allowed,
+                "max",
+                limit.margin.provenance,
+                limit.margin.name,
+            )
+        ),
         Measure(
             Figure(
                 "greatest margin given away, in sigma_gap",
@@ -196,6 +205,7 @@ def _margins(t: Triple, counted: Mask, dtype: str) -> list[Measure]:
                 single,
                 "max",
                 limit.gap_sigma.provenance,
+                limit.gap_sigma.name,
             ),
             where=where,
         ),

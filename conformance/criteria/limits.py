@@ -1,38 +1,31 @@
-"""The constants by which the criteria judge, read from `limits.toml`, each with its provenance."""
+"""The constants by which the criteria judge, read from `limits.toml`, each with its provenance.
+
+A constant is a rule (arithmetic, a sample size) or, with a `floor`, rests on measurements of correct variations. Those
+are data too, one for each class of device: on a class that nobody has measured the constant is `provisional`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import importlib.resources
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tomli
 
-from conformance.names import did_you_mean
+from conformance.criteria.limit import Limit, Series, name_faults, read_entry
+
+__all__ = ["Limit", "Limits", "LimitsError", "Series", "every", "limits", "named", "parse"]
 
 
-@dataclass(frozen=True)
-class Limit:
-    """One constant: its value, where that comes from, and the release that set it."""
+class LimitsError(ValueError):
+    """A limits file that cannot be judged by; `faults` holds every fault, one sentence each."""
 
-    name: str
-    value: float
-    provenance: str
-    since: str
-
-
-@dataclass(frozen=True)
-class Series:
-    """A constant that is a list of numbers, in ascending or descending order."""
-
-    name: str
-    values: tuple[float, ...]
-    provenance: str
-    since: str
+    def __init__(self, *faults: str) -> None:
+        super().__init__("limits: " + "; ".join(faults))
+        self.faults = faults
 
 
 @dataclass(frozen=True)
@@ -175,7 +168,6 @@ _GROUPS: Mapping[str, type[Any]] = {
     "attention": AttentionLimits,
     "quantile": QuantileLimits,
 }
-_KEYS = ("value", "provenance", "since")
 
 
 @functools.cache
@@ -184,22 +176,44 @@ def limits() -> Limits:
     return parse(importlib.resources.files(__package__).joinpath("limits.toml").read_text(encoding="utf-8"))
 
 
+def named(name: str) -> Limit:
+    """The shipped limit that figures call so ("vector.pooled_16bit"); KeyError for any other name."""
+    group, _, field = name.partition(".")
+    found = getattr(getattr(limits(), group, None), field, None)
+    if not isinstance(found, Limit):
+        raise KeyError(name)
+    return found
+
+
+def every(given: Limits) -> dict[str, Limit]:
+    """All limits that are one number, by name, in the order of the file's groups."""
+    groups = (vars(group).values() for group in vars(given).values())
+    return {limit.name: limit for group in groups for limit in group if isinstance(limit, Limit)}
+
+
 def parse(text: str) -> Limits:
     """Limits from the text of a TOML file.
 
-    Raises ValueError that lists every fault: unknown or missing names, values of the wrong kind, no provenance.
+    Raises LimitsError with every fault: unknown or missing names, values of the wrong kind, no provenance, values that
+    are looser than what was measured, or so tight that correct variations break them.
     """
-    document = tomli.loads(text)
-    faults = _name_faults("group", document, _GROUPS)
+    try:
+        document = tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        raise LimitsError(f"not TOML: {error}") from None
+    faults = name_faults("group", document, _GROUPS)
     groups: dict[str, Any] = {}
     for group, kind in _GROUPS.items():
         table = document.get(group, {})
         names = [field.name for field in dataclasses.fields(kind)]
-        faults += _name_faults(f"limit in [{group}]", table, names)
+        wrong = name_faults(f"limit in [{group}]", table, names)
+        faults += wrong if group in document else []  # a missing group is one fault
+        if not isinstance(table, Mapping):
+            continue
         entries: dict[str, Any] = {}
         for field in dataclasses.fields(kind):
             if field.name in table:
-                entry, found = _entry(f"{group}.{field.name}", table[field.name], series=field.type == "Series")
+                entry, found = read_entry(f"{group}.{field.name}", table[field.name], series=field.type == "Series")
                 faults += found
                 entries[field.name] = entry
         if entries.keys() == set(names):
@@ -212,35 +226,5 @@ def parse(text: str) -> Limits:
                 f"{len(table.ratios.values)}; they must pair up"
             )
     if faults:
-        raise ValueError("limits: " + "; ".join(faults))
+        raise LimitsError(*faults)
     return Limits(**groups)
-
-
-def _name_faults(what: str, given: Mapping[str, Any], known: Iterable[str]) -> list[str]:
-    names = list(known)
-    return [f"unknown {what}: {name!r}; {did_you_mean(name, names)}" for name in given if name not in names] + [
-        f"missing {what}: {name!r}" for name in names if name not in given
-    ]
-
-
-def _entry(name: str, table: Any, *, series: bool) -> tuple[Limit | Series | None, list[str]]:
-    if not isinstance(table, Mapping):
-        return None, [f"{name} must be a table with {', '.join(_KEYS)}"]
-    faults = _name_faults(f"key of {name}", table, _KEYS)
-    if faults:
-        return None, faults
-    value, provenance, since = table["value"], table["provenance"], table["since"]
-    if not (isinstance(provenance, str) and provenance.strip() and isinstance(since, str) and since.strip()):
-        faults.append(f"{name} needs a provenance and the release that set it, both as text")
-    if series:
-        numbers = value if isinstance(value, list) else []
-        if not numbers or not all(_is_number(number) for number in numbers):
-            faults.append(f"{name}.value={value!r} must be a list of finite numbers")
-        return (None if faults else Series(name, tuple(map(float, numbers)), provenance, since)), faults
-    if not _is_number(value):
-        faults.append(f"{name}.value={value!r} must be a finite number")
-    return (None if faults else Limit(name, float(value), provenance, since)), faults
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -24,10 +24,11 @@ def pooled_measures(found: Errors, limit: Limit, precision: str, *, widened_to: 
     provenance = limit.provenance
     if start > limit.value:
         provenance += f"; widened from {limit.value:g} for few samples: {limits().quantile.ratios.provenance}"
-    measures = [Measure(Figure("pooled ratio", ratio.value, ratio.limit, "max", _explained(ratio, start, provenance)))]
+    explained = _explained(ratio, start, provenance)
+    measures = [Measure(Figure("pooled ratio", ratio.value, ratio.limit, "max", explained, limit.name))]
     if EPS[found.dtype] == EPS["float32"] and precision == "ieee":
         ieee = limits().ratio.ieee_relative_error_float32
-        figure = Figure("relative error", ratio.relative_error, ieee.value, "max", ieee.provenance)
+        figure = Figure("relative error", ratio.relative_error, ieee.value, "max", ieee.provenance, ieee.name)
         return [*measures, Measure(figure, Decides.EXACT)]
     return [*measures, Measure(Figure("relative error", ratio.relative_error))]
 
@@ -35,9 +36,8 @@ def pooled_measures(found: Errors, limit: Limit, precision: str, *, widened_to: 
 def single_measure(found: Errors, limit: Limit, prompts: list[int] | None = None) -> Measure:
     """The ratio of the worst prompt; `prompts` are the prompts' own indices where `found` is a selection."""
     index, ratio = worst(found, limit.value)
-    figure = Figure(
-        "worst single prompt's ratio", ratio.value, ratio.limit, "max", _explained(ratio, limit.value, limit.provenance)
-    )
+    explained = _explained(ratio, limit.value, limit.provenance)
+    figure = Figure("worst single prompt's ratio", ratio.value, ratio.limit, "max", explained, limit.name)
     return Measure(figure, where=f"prompt {index if prompts is None else prompts[index]}")
 
 
@@ -45,7 +45,7 @@ def bucket_measure(found: Errors, limit: Limit, bucket: str) -> Measure:
     """The pooled ratio of one bucket of prompts or positions, under its name."""
     ratio = pooled(found, limit.value)
     provenance = _explained(ratio, limit.value, limit.provenance)
-    return Measure(Figure(f"ratio of {bucket}", ratio.value, ratio.limit, "max", provenance))
+    return Measure(Figure(f"ratio of {bucket}", ratio.value, ratio.limit, "max", provenance, limit.name))
 
 
 def _explained(ratio: Ratio, start: float, provenance: str) -> str:

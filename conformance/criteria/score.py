@@ -181,7 +181,9 @@ def _single(t: Triple, dtype: str) -> Measure:
         relative_allowance(dtype, _rms(t.r)) * limit.single_sigma.value / sigma,
     )
     provenance = f"{limit.single_sigma.provenance}; {limit.single_over_yardstick.provenance}"
-    figure = Figure("worst single score's error, in sigma", float(error[index]) / sigma, allowed, "max", provenance)
+    value = float(error[index]) / sigma
+    name = limit.single_sigma.name
+    figure = Figure("worst single score's error, in sigma", value, allowed, "max", provenance, name)
     return Measure(figure, where=f"prompt {index}")
 
 
@@ -203,13 +205,15 @@ def _bias_and_slope(t: Triple, dtype: str) -> list[Measure]:
     bias_provenance = (
         f"the yardstick's own and {shared / deviation if deviation else 0:.2g} sd; {limit.bias_shared.provenance}"
     )
-    measures = [Measure(Figure("bias", abs(float(error.mean())), bias_limit, "max", bias_provenance))]
+    bias = abs(float(error.mean()))
+    measures = [Measure(Figure("bias", bias, bias_limit, "max", bias_provenance, limit.bias_shared.name))]
     spread = float(t.r.std())
     if spread > 0:
         centred = (t.r - t.r.mean()) / spread
         slope, own = (float((values * centred).mean()) / spread for values in (error, allowed))
         slope_limit = max(factor * (abs(own) + standard_error / spread), relative_allowance(dtype, 1.0))
-        measures.append(Measure(Figure("slope of the error", abs(slope), slope_limit, "max", provenance)))
+        name = limit.bias_sigma.name
+        measures.append(Measure(Figure("slope of the error", abs(slope), slope_limit, "max", provenance, name)))
     return measures
 
 

@@ -15,6 +15,7 @@ def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> 
 
     Targets, models and quirks of cases that never ran are left out: nobody thinks that those were covered.
     """
+    results = list(results)
     verdicts = {result.id: result.verdict for result in results}
     executed = [case for case in plan.cases if case.id in verdicts and verdicts[case.id].is_executed]
     sentences = []
@@ -40,6 +41,13 @@ def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> 
     if any(case.model.tier == "embedded" for case in executed):
         sentences.append(
             "The embedded models are tiny: shapes of full-size models, long contexts, large batches were not reached."
+        )
+    figures = [figure for result in results for judgement in result.judgements for figure in judgement.figures]
+    provisional = sorted({figure.limit_name for figure in figures if figure.standing == "provisional"})
+    if provisional:
+        sentences.append(
+            f"No {plan.device} device has been measured for these limits, which are provisional here: "
+            f"{', '.join(provisional)} (`calibrate` measures them)."
         )
     local = sorted({case.model.name for case in executed if not case.model.answers})
     if local:

@@ -11,6 +11,7 @@ from typing import Any
 from conformance import checkpoint
 from conformance.catalogue import NO_MODEL
 from conformance.criteria.observed import VisionRequested
+from conformance.criteria.standing import stamped
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
     DeadlineExceeded,
@@ -116,6 +117,7 @@ class Session:
             self._lose()
         if error is None and not judgements:
             error = Underpowered(f"{test} judged nothing, so it showed nothing; a promise is kept by self.judge(...)")
+        judgements = tuple(stamped(each, self.request.device) for each in judgements)
         return Attempt(self.outcome(error), judgements, effective)
 
     def outcome(self, error: BaseException | None) -> Outcome:

@@ -35,7 +35,7 @@ class ReferenceRunner(TransformersRunner):
         super().__enter__()
         if self.request.options.get("widen_by_module"):
             WidenedByModule(self.model)
-        _move_frequencies(self.model, int(self.request.options.get("frequency_ulps", 0)))
+        move_frequencies(self.model, int(self.request.options.get("frequency_ulps", 0)))
         return self
 
     def _computing(self) -> AbstractContextManager[Any]:
@@ -43,15 +43,15 @@ class ReferenceRunner(TransformersRunner):
         return Widened() if widens else super()._computing()
 
 
-def _move_frequencies(model: torch.nn.Module, ulps: int) -> None:
+def move_frequencies(model: torch.nn.Module, ulps: int) -> None:
     """Move every rotary frequency by one ulp up (1) or down (-1): devices differ by that, and all are right."""
     if not ulps:
         return
-    towards = torch.tensor(float("inf") if ulps > 0 else 0.0)
+    towards = float("inf") if ulps > 0 else 0.0
     for module in model.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):
             if name.endswith("inv_freq"):
-                moved = torch.nextafter(buffer.float(), towards).to(buffer.dtype)
+                moved = torch.nextafter(buffer.float(), torch.full_like(buffer.float(), towards)).to(buffer.dtype)
                 setattr(module, name, moved)
 
 

@@ -62,6 +62,7 @@ def _figure_lines(judgement: Mapping[str, Any]) -> list[str]:
     lines = []
     for item in judgement["figures"]:
         figure = figure_from_json(item, f"judgement {judgement['criterion']!r}, a figure")
-        source = f"  [{figure.provenance}]" if figure.provenance else ""
+        standing = "provisional on this device: " if figure.standing == "provisional" else ""
+        source = f"  [{standing}{figure.provenance}]" if figure.provenance else ""
         lines.append(f"{figure.name} = {describe(figure)}{source}")
     return lines

@@ -154,12 +154,14 @@ def figure_to_json(figure: Figure) -> dict[str, Any]:
         "limit": None if figure.limit is None else number_to_json(figure.limit),
         "bound": figure.bound,
         "provenance": figure.provenance,
+        **{key: getattr(figure, key) for key in _OF_LIMIT if getattr(figure, key)},
     }
 
 
 def figure_from_json(data: Any, where: str) -> Figure:
     """The figure that `figure_to_json` wrote; raises `RecordError` naming `where` for anything else."""
-    fields = exactly(data, ["name", "value", "limit", "bound", "provenance"], where)
+    known = ["name", "value", "limit", "bound", "provenance"]
+    fields = exactly(data, [*known, *(key for key in _OF_LIMIT if isinstance(data, Mapping) and key in data)], where)
     if fields["bound"] not in ("max", "min"):
         raise RecordError(f'{where}: bound is {fields["bound"]!r}; it is "max" or "min"')
     return Figure(
@@ -168,7 +170,19 @@ def figure_from_json(data: Any, where: str) -> Figure:
         limit=None if fields["limit"] is None else number_from_json(fields["limit"], f"{where}, limit"),
         bound=cast(Literal["max", "min"], fields["bound"]),
         provenance=text_at(fields["provenance"], f"{where}, provenance"),
+        limit_name=text_at(fields.get("limit_name", ""), f"{where}, limit_name"),
+        standing=_standing(fields.get("standing", ""), where),
     )
+
+
+_OF_LIMIT = ("limit_name", "standing")
+"""Written only of figures that have them: most limits are rules, and there are thousands of figures."""
+
+
+def _standing(value: object, where: str) -> Literal["measured", "provisional", ""]:
+    if value not in ("measured", "provisional", ""):
+        raise RecordError(f'{where}: standing is {value!r}; it is "measured" or "provisional"')
+    return value
 
 
 def _effective_to_json(effective: Effective) -> dict[str, Any]:

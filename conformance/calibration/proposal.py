@@ -1,0 +1,70 @@
+"""The text of limits.toml with what was measured and the values that follow; everything else stays as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from conformance.criteria.limit import Measured
+
+_HEADER = re.compile(r"\[(?P<name>[A-Za-z0-9_.-]+)\]\s*")
+
+
+def proposed_text(text: str, values: Mapping[str, float], measured: Mapping[str, Sequence[Measured]]) -> str:
+    """`text` with new values, and with measurements that take the place of those on the same class of device.
+
+    KeyError for an entry that the text does not have.
+    """
+    blocks = _blocks(text)
+    missing = [name for name in values if name not in blocks]
+    if missing:
+        raise KeyError(", ".join(missing))
+    replaced = {f"{name}.measured.{each.device}" for name, every in measured.items() for each in every}
+    lines: list[str] = []
+    waiting: list[str] = []  # measurements that come behind those of other classes
+    for name, block in blocks.items():
+        if not any(name.startswith(f"{entry}.measured.") for entry in measured):
+            lines += waiting
+            waiting = []
+        if name in replaced:
+            continue
+        if name in values:
+            block = [f"value = {_number(values[name])}" if line.startswith("value =") else line for line in block]
+        lines += block
+        for each in measured.get(name, ()):
+            waiting += _table(name, each)
+    return "\n".join([*lines, *waiting]).rstrip("\n") + "\n"
+
+
+def _blocks(text: str) -> dict[str, list[str]]:
+    """Lines by the table that they stand in, each block with its header and its trailing blank line; "" is the top."""
+    found: dict[str, list[str]] = {"": []}
+    current = found[""]
+    for line in text.splitlines():
+        header = _HEADER.fullmatch(line)
+        if header:
+            current = found.setdefault(header["name"], [])
+        current.append(line)
+    for name, block in found.items():
+        if name and block[-1].strip():
+            block.append("")
+    return found
+
+
+def _table(name: str, measured: Measured) -> list[str]:
+    on = ", ".join(json.dumps(each, ensure_ascii=False) for each in measured.on)
+    return [
+        f"[{name}.measured.{measured.device}]",
+        f"p999 = {_number(measured.p999)}",
+        f"worst = {_number(measured.worst)}",
+        f"samples = {measured.samples}",
+        f"on = [{on}]",
+        f"when = {measured.when.isoformat()}",
+        f"command = {json.dumps(measured.command, ensure_ascii=False)}",
+        "",
+    ]
+
+
+def _number(value: float) -> str:
+    return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)

@@ -1,0 +1,82 @@
+"""What a calibration found, as tables for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TextIO
+
+import rich.console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.calibration.measuring import Calibration
+from conformance.calibration.summary import Entry, false_alarm_bound
+from conformance.names import printable
+
+_NAMED = 10  # alarms and gaps: calibration.json has all
+
+
+def print_report(stream: TextIO, entries: Sequence[Entry], found: Calibration, origin: str) -> None:
+    """Tables and sentences on `stream`; `origin` says what the numbers were measured on."""
+    screen = rich.console.Console(file=stream, highlight=False, emoji=False, markup=False)
+    if not screen.is_terminal:
+        screen.width = 160
+    if entries:
+        screen.print(_table(entries, origin))
+        left_out = _left_out(entries)
+        if left_out is not None:
+            screen.print(left_out)
+    for sentence in sentences(found):
+        screen.print(Text(printable(sentence)))
+
+
+def sentences(found: Calibration) -> list[str]:
+    """Counts, alarms and gaps."""
+    taken = found.taken
+    bound = false_alarm_bound(len({(each.null, each.case) for each in taken.alarms}), taken.judgements)
+    said = [
+        f"{taken.judgements} judgements of different results ({taken.identical} more were equal to the last bit to one "
+        f"of them; {taken.inconclusive} were inconclusive): {len(taken.alarms)} false alarms, so a rate of at most "
+        f"{bound:.2g} (95%)"
+    ]
+    said += [f"FALSE ALARM {each.null} in {each.case}: {each.message}" for each in taken.alarms[:_NAMED]]
+    if len(taken.alarms) > _NAMED:
+        said.append(f"and {len(taken.alarms) - _NAMED} more")
+    gaps = Counter(f"{each.null}: {each.why}" for each in found.not_measured)
+    said += [f"not measured, {count} cases: {why}" for why, count in gaps.most_common(_NAMED)]
+    if len(gaps) > _NAMED:
+        said.append(f"and for {len(gaps) - _NAMED} more reasons")
+    return said
+
+
+def _table(entries: Sequence[Entry], origin: str) -> Table:
+    table = _new(f"limits, measured on {origin}", "limit", "n", "p99.9", "worst", "is", "worst/is", "proposed")
+    for entry in entries:
+        style = "red" if entry.margin > 1 else ""
+        changed = "" if entry.proposed == entry.limit.value else "yellow"
+        cells = [entry.limit.name, str(entry.samples), f"{entry.p999:.4g}", f"{entry.worst:.4g}"]
+        cells += [f"{entry.limit.value:g}", f"{entry.margin:.3g}"]
+        table.add_row(*(Text(cell, style) for cell in cells), Text(f"{entry.proposed:g}", changed))
+    return table
+
+
+def _left_out(entries: Sequence[Entry]) -> Table | None:
+    rows = [(entry, each) for entry in entries for each in entry.left_out]
+    if not rows:
+        return None
+    table = _new("each attention backend under limits that the others propose", "limit", "left out", "n", "proposed")
+    for heading in ("its p99.9", "its worst", "holds"):
+        table.add_column(Text(heading))
+    for entry, each in rows:
+        cells = [entry.limit.name, printable(each.backend), str(each.samples), f"{each.proposed:g}"]
+        cells += [f"{each.p999:.4g}", f"{each.worst:.4g}", "yes" if each.holds else "NO"]
+        table.add_row(*(Text(cell, "" if each.holds else "red") for cell in cells))
+    return table
+
+
+def _new(title: str, *headings: str) -> Table:
+    table = Table(title=Text(printable(title)), title_justify="left", pad_edge=False)
+    for heading in headings:
+        table.add_column(Text(heading))
+    return table

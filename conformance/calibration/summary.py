@@ -1,0 +1,135 @@
+"""From samples to limits: the p99.9 of each entry, the value that follows, and whether it holds for those left out."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.calibration.sample import Sample
+from conformance.criteria.limit import ROOM, Limit, Measured
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What would be proposed without the samples of one attention backend, and whether that backend is within it."""
+
+    backend: str
+    samples: int
+    proposed: float
+    p999: float
+    worst: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether no figure of the backend that was left out is beyond the limit that the others propose."""
+        return self.worst <= self.proposed
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the samples of one limit come to. `devices` are by class of device; `left_out` by attention backend."""
+
+    limit: Limit
+    samples: int
+    p999: float
+    worst: float
+    devices: Mapping[str, tuple[float, float, int, tuple[str, ...]]]  # p99.9, worst, samples, attention backends
+    proposed: float
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def margin(self) -> float:
+        """How much of today's limit the worst null uses: above 1 it is accused."""
+        return self.worst / self.limit.value
+
+
+def summarise(samples: Sequence[Sample], limits: Mapping[str, Limit]) -> list[Entry]:
+    """One entry for each limit that has samples, in the order of the limits."""
+    found = []
+    for name, limit in limits.items():
+        own = [sample for sample in samples if sample.entry == name]
+        if not own or limit.floor is None:
+            continue
+        values = [sample.value for sample in own]
+        devices = {}
+        for device in sorted({sample.question.device for sample in own}):
+            there = [sample for sample in own if sample.question.device == device]
+            numbers = [sample.value for sample in there]
+            attentions = tuple(sorted({sample.question.attention for sample in there}))
+            devices[device] = (p999(numbers), max(numbers), len(numbers), attentions)
+        kept = [each.p999 for each in limit.measured if each.device not in devices]
+        backends = sorted({sample.question.backend for sample in own})
+        left_out = []
+        for backend in backends if len(backends) > 1 else []:
+            theirs = [sample.value for sample in own if sample.question.backend == backend]
+            others = [sample.value for sample in own if sample.question.backend != backend]
+            value = proposal(limit, [p999(others)])
+            left_out.append(LeftOut(backend, len(theirs), value, p999(theirs), max(theirs)))
+        proposed = proposal(limit, [*(numbers[0] for numbers in devices.values()), *kept])
+        found.append(Entry(limit, len(values), p999(values), max(values), devices, proposed, tuple(left_out)))
+    return found
+
+
+def p999(values: Sequence[float]) -> float:
+    """The 99.9th percentile, the next value above it rather than one between two: of fewer than 1000 the greatest."""
+    return float(np.quantile(np.asarray(values, dtype=np.float64), 0.999, method="higher"))
+
+
+def proposal(limit: Limit, measured: Iterable[float]) -> float:
+    """The limit that follows: 1.1 times the greatest p99.9, three decimals, or the floor where that is more."""
+    assert limit.floor is not None
+    return max(limit.floor, math.floor(ROOM * max(measured) * 1000) / 1000)
+
+
+def measurements(entry: Entry, when: Mapping[str, str], commands: Mapping[str, str]) -> list[Measured]:
+    """What limits.toml keeps of the entry, by class of device; `when` (ISO dates) and `commands` are by class too.
+
+    Numbers are rounded up, so that the file never claims less than what was measured.
+    """
+    return [
+        Measured(
+            device,
+            _up(of_p999),
+            _up(worst),
+            count,
+            attentions,
+            datetime.date.fromisoformat(when[device]),
+            commands[device],
+        )
+        for device, (of_p999, worst, count, attentions) in entry.devices.items()
+    ]
+
+
+def false_alarm_bound(alarms: int, judgements: int, *, confidence: float = 0.95) -> float:
+    """The greatest rate of false alarms that so many alarms in so many judgements leave credible (Clopper-Pearson)."""
+    if judgements == 0 or alarms >= judgements:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        rate = (low + high) / 2
+        if _at_most(alarms, judgements, rate) > 1 - confidence:
+            low = rate
+        else:
+            high = rate
+    return high
+
+
+def _at_most(alarms: int, judgements: int, rate: float) -> float:
+    """P(at most so many) of a binomial distribution, summed in logarithms: numbers of ways have thousands of digits."""
+    logs = [
+        math.lgamma(judgements + 1)
+        - math.lgamma(count + 1)
+        - math.lgamma(judgements - count + 1)
+        + count * math.log(rate)
+        + (judgements - count) * math.log1p(-rate)
+        for count in range(alarms + 1)
+    ]
+    return math.fsum(math.exp(each) for each in logs)
+
+
+def _up(value: float) -> float:
+    return math.ceil(value * 10_000) / 10_000

@@ -1,0 +1,1 @@
+"""Correct variations of an engine, whose results differ in rounding only and must never be accused."""
