@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from conformance.tokenization import Tokenizer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-Static = TypeVar("Static", bound=Callable[["Ask"], Observation])
+Static = TypeVar("Static", bound=Callable[..., Observation])
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Ask:
 
 
 def observation(*, reference: bool = True, yardstick: bool = True) -> Callable[[Static], Static]:
-    """Declare an observation of the suite: a static method from an `Ask` to what the runner answered.
+    """Declare an observation of the suite: a static or class method from an `Ask` to what the runner answered.
 
     `reference` and `yardstick` say whether the suite compares it with the reference and with the yardstick, which
     are then computed (or shipped) for it.

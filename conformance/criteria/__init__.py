@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-_MODULES = ("classes", "observed", "score", "tokens", "vector", "vision")
+_MODULES = ("classes", "metamorphic", "observed", "score", "tokens", "vector", "vision")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -118,6 +118,20 @@ class TokenLimits:
 
 
 @dataclass(frozen=True)
+class MetamorphicLimits:
+    """Two answers of one engine to one question."""
+
+    prompts: Limit
+    pooled_16bit: Limit
+    single: Limit
+    single_sigma: Limit
+    own_values: Limit
+    floor_eps_16bit: Limit
+    floor_eps_float32: Limit
+    moved: Limit
+
+
+@dataclass(frozen=True)
 class QuantileLimits:
     """A table of sqrt(F quantile): how far the ratio of two equal errors strays by chance."""
 
@@ -139,6 +153,7 @@ class Limits:
     score: ScoreLimits
     classes: ClassLimits
     tokens: TokenLimits
+    metamorphic: MetamorphicLimits
     quantile: QuantileLimits
 
 
@@ -148,6 +163,7 @@ _GROUPS: Mapping[str, type[Any]] = {
     "score": ScoreLimits,
     "classes": ClassLimits,
     "tokens": TokenLimits,
+    "metamorphic": MetamorphicLimits,
     "quantile": QuantileLimits,
 }
 _KEYS = ("value", "provenance", "since")
