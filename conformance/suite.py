@@ -159,6 +159,14 @@ class ConformanceSuite(unittest.TestCase):
         """The suite's deterministic inputs."""
         raise NotImplementedError
 
+    @staticmethod
+    def fresh(seed: int, factor: int) -> Any:
+        """Other inputs of the same kind, `factor` times as many, by which a figure in the grey zone is decided.
+
+        Raises NotImplementedError where the suite has none: then such a figure is a failure.
+        """
+        raise NotImplementedError
+
     def setUp(self) -> None:
         """Start without judgements. Raises RuntimeError where no plan made the case."""
         if not hasattr(self, "bench"):

@@ -24,6 +24,7 @@ class Classification(InCompany):
     seconds = 2
     needs = frozenset({"classify"})
     inputs = staticmethod(classification.inputs)
+    fresh = staticmethod(classification.fresh)
     workload = Workload(prompts=128, tokens=12908, longest=1150)
 
     @observation()

@@ -24,6 +24,7 @@ class Embedding(InCompany):
     share = 2
     needs = frozenset({"embed"})
     inputs = staticmethod(embedding.inputs)
+    fresh = staticmethod(embedding.fresh)
     workload = Workload(prompts=34, tokens=9134, longest=1280)
 
     @observation()

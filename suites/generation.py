@@ -24,6 +24,7 @@ class Generation(GreedyText):
     seconds = 21
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(generation.inputs)
+    fresh = staticmethod(generation.fresh)
     workload = Workload(prompts=33, tokens=9369, longest=1150, new_tokens=128)
 
     @observation(yardstick=False)

@@ -28,6 +28,7 @@ class Multimodal(GreedyText):
     seconds = 22
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(multimodal.inputs)
+    fresh = staticmethod(multimodal.fresh)
     workload = Workload(prompts=37, tokens=4239, longest=1172, new_tokens=128, patches=8596, largest_picture=4600)
 
     @observation(yardstick=False)

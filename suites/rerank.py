@@ -24,10 +24,12 @@ __all__ = ["CrossEncoderRerank", "DecoderRerank", "load_tests"]
 
 class DecoderRerank(Scored):
     role = "rerank.decoder"
+    share = 8
     compared = "logprobs"
     seconds = 3.5
     needs = frozenset({"token_logprobs"})
     inputs = staticmethod(rerank.inputs)
+    fresh = staticmethod(rerank.fresh)
     workload = Workload(prompts=128, tokens=18186, longest=1203)
 
     @observation()
@@ -102,6 +104,7 @@ class CrossEncoderRerank(FarEnd, Scored):
     causal = False
     needs = frozenset({"score_pairs"})
     inputs = staticmethod(rerank.inputs)
+    fresh = staticmethod(rerank.fresh)
     workload = Workload(prompts=128, tokens=8713, longest=1129)
 
     @observation()

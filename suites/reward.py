@@ -25,6 +25,7 @@ class Reward(Scored):
     seconds = 3
     needs = frozenset({"reward"})
     inputs = staticmethod(reward.inputs)
+    fresh = staticmethod(reward.fresh)
     workload = Workload(prompts=128, tokens=17121, longest=1127)
 
     @observation()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,7 @@ from conformance.execution.errors import (
     WorkerCrashed,
     WorkerGone,
 )
+from conformance.execution.fresh import as_fresh, decided, is_grey, undecided, with_fresh_inputs
 from conformance.execution.group import Group, claimed_precision
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
 from conformance.execution.pools import Pools
@@ -27,7 +29,7 @@ from conformance.judgement import Judgement
 from conformance.models.fit import PATIENCE
 from conformance.plan import Case
 from conformance.runner import Effective, Unavailable
-from conformance.suite import Answers, Ask, Bench, Underpowered
+from conformance.suite import Answers, Ask, Bench, ConformanceSuite, Underpowered
 from conformance.tokenization import Tokenizer
 from conformance.verdict import Verdict
 
@@ -81,6 +83,11 @@ class Session:
                 self.peak_mib = max(self.peak_mib, float(facts.get("peak_resident_mib", 0.0)))
             runner.__exit__(kind, error, trace)
 
+    def _release(self) -> None:
+        """End the worker; the next case that asks loads the model again."""
+        with contextlib.suppress(ExecutionError):  # what was judged before must not be lost with it
+            self.__exit__(None, None, None)
+
     @property
     def given_up(self) -> bool:
         """Whether the target crashed too often."""
@@ -95,13 +102,32 @@ class Session:
         """Run one test method; whatever it, the reference or the worker raises becomes the outcome."""
         if self.given_up:
             return Attempt(self.given_up_because)
+        found = self._judged(self.suite, test, lambda: self._shared_bench(references))
+        return self._decided(test, found, references) if is_grey(found.outcome, found.judgements) else found
+
+    def _decided(self, test: str, grey: Attempt, references: References) -> Attempt:
+        """The attempt after a figure in the grey zone was put to fresh prompts."""
+        case = next(case for case in self.group.cases if case.test == test)
+        try:
+            suite = with_fresh_inputs(self.suite, case.id)
+            self._release()  # reference and engine never hold memory together
+            bench = self._make_bench(suite, references, shipped=False)
+        except Exception as error:
+            return replace(grey, outcome=undecided(grey.outcome, f"{type(error).__name__}: {error}"))
+        fresh = self._judged(suite, test, lambda: bench)
+        judgements = as_fresh(fresh.judgements)
+        outcome = decided(grey.outcome, fresh.outcome, judgements)
+        return Attempt(outcome, (*grey.judgements, *judgements), fresh.effective or grey.effective)
+
+    def _judged(self, suite: type[ConformanceSuite], test: str, make_bench: Callable[[], Bench]) -> Attempt:
+        """Run one test method of `suite` at a bench."""
         judgements: tuple[Judgement, ...] = ()
         effective: Effective | None = None
         error: BaseException | None
         try:
-            bench = self._shared_bench(references)
+            bench = make_bench()
             self._prepare()
-            case = self.suite(test)
+            case = suite(test)
             case.bench = bench
             recorder = Recorder()
             case.run(recorder)
@@ -122,19 +148,20 @@ class Session:
             raise self._refusal
         if self._bench is None:
             try:
-                self._bench = self._make_bench(references)
+                self._bench = self._make_bench(self.suite, references, shipped=True)
             except Exception as error:
                 self._refusal = error
                 raise
         return self._bench
 
-    def _make_bench(self, references: References) -> Bench:
+    def _make_bench(self, suite: type[ConformanceSuite], references: References, *, shipped: bool) -> Bench:
+        """The bench for the inputs of `suite`; `shipped` says that an embedded model brings their references along."""
         case = self.group.first
         checkpoint.check(case.model.folder)
         reference, yardstick = references.get(
-            self.suite,
+            suite,
             self.request,
-            embedded=case.model.tier == "embedded",
+            embedded=shipped and case.model.tier == "embedded",
             precision=claimed_precision(case),
             fit=case.fit,
             digest=case.model.digest,
@@ -145,14 +172,14 @@ class Session:
         def ask(name: str) -> Any:
             question = Ask(
                 runner=self._alive(),
-                inputs=self.suite.inputs(),
+                inputs=suite.inputs(),
                 parameters=self.request.parameters,
                 settings=case.settings,
                 tokenizer=tokenizer,
                 reference=known,
                 own=observed,
             )
-            return getattr(self.suite, name)(question)
+            return getattr(suite, name)(question)
 
         observed = Answers(ask, is_final=lambda error: not isinstance(error, LOST))
 
@@ -160,7 +187,7 @@ class Session:
             observed=observed,
             reference=known,
             yardstick=Answers(yardstick.__getitem__),
-            inputs=self.suite.inputs(),
+            inputs=suite.inputs(),
             dtype=self.request.dtype,
             precision=case.precision,
             attention=self.request.attention,

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from . import lexicon
+from .draws import chained, draws
 from .passages import BOUNDARIES, mostly_short
 
 NEW_TOKENS = 128
@@ -107,6 +108,14 @@ def inputs(seed: int = 0) -> GenerationInputs:
     stops += [_until_word(rng, 100, 60, 9), _until_word(rng, 300, 200, 30)]
     return GenerationInputs(
         (*(prompt for prompt, _ in made), lexicon.TEXT), (*(_joined(words) for _, words in made), None), tuple(stops)
+    )
+
+
+def fresh(seed: int, factor: int) -> GenerationInputs:
+    """`factor` draws like `inputs`, with the stops of the first: no ratio is made of those."""
+    drawn = draws(inputs, seed, factor)
+    return GenerationInputs(
+        chained([each.prompts for each in drawn]), chained([each.continuations for each in drawn]), drawn[0].stops
     )
 
 
