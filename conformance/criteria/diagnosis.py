@@ -21,7 +21,7 @@ _MOST, _SIGNIFICANT, _NAMED = 0.5, 4.0, 3
 and so many classes are named."""
 
 _CAUSE_OF_OFFSET = "as a bias of the head or a shifted template would"
-_CAUSE_OF_GAIN = "as a scale of the head, a temperature or a wrong scale of attention would"
+_CAUSE_OF_GAIN = "as a scale of the head or a temperature would"
 
 
 @dataclass(frozen=True)
