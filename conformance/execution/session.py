@@ -19,7 +19,7 @@ from conformance.execution.errors import (
     WorkerCrashed,
     WorkerGone,
 )
-from conformance.execution.fresh import as_fresh, decided, is_grey, undecided, with_fresh_inputs
+from conformance.execution.fresh import FACTOR, as_fresh, decided, is_grey, undecided, with_fresh_inputs
 from conformance.execution.group import Group, claimed_precision
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
 from conformance.execution.pools import Pools
@@ -111,22 +111,24 @@ class Session:
         try:
             suite = with_fresh_inputs(self.suite, case.id)
             self._release()  # reference and engine never hold memory together
-            bench = self._make_bench(suite, references, shipped=False)
+            bench = self._make_bench(suite, references, times=FACTOR)
         except Exception as error:
             return replace(grey, outcome=undecided(grey.outcome, f"{type(error).__name__}: {error}"))
-        fresh = self._judged(suite, test, lambda: bench)
+        fresh = self._judged(suite, test, lambda: bench, times=FACTOR)
         judgements = as_fresh(fresh.judgements)
         outcome = decided(grey.outcome, fresh.outcome, judgements)
         return Attempt(outcome, (*grey.judgements, *judgements), fresh.effective or grey.effective)
 
-    def _judged(self, suite: type[ConformanceSuite], test: str, make_bench: Callable[[], Bench]) -> Attempt:
-        """Run one test method of `suite` at a bench."""
+    def _judged(
+        self, suite: type[ConformanceSuite], test: str, make_bench: Callable[[], Bench], *, times: int = 1
+    ) -> Attempt:
+        """Run one test method of `suite` at a bench; with `times` as many prompts it has as many times as long."""
         judgements: tuple[Judgement, ...] = ()
         effective: Effective | None = None
         error: BaseException | None
         try:
             bench = make_bench()
-            self._prepare()
+            self._prepare(times)
             case = suite(test)
             case.bench = bench
             recorder = Recorder()
@@ -148,20 +150,21 @@ class Session:
             raise self._refusal
         if self._bench is None:
             try:
-                self._bench = self._make_bench(self.suite, references, shipped=True)
+                self._bench = self._make_bench(self.suite, references)
             except Exception as error:
                 self._refusal = error
                 raise
         return self._bench
 
-    def _make_bench(self, suite: type[ConformanceSuite], references: References, *, shipped: bool) -> Bench:
-        """The bench for the inputs of `suite`; `shipped` says that an embedded model brings their references along."""
+    def _make_bench(self, suite: type[ConformanceSuite], references: References, *, times: int = 1) -> Bench:
+        """The bench for the inputs of `suite`; `times` as many as its own have no reference in any package."""
         case = self.group.first
         checkpoint.check(case.model.folder)
         reference, yardstick = references.get(
             suite,
             self.request,
-            embedded=shipped and case.model.tier == "embedded",
+            embedded=times == 1 and case.model.tier == "embedded",
+            times=times,
             precision=claimed_precision(case),
             fit=case.fit,
             digest=case.model.digest,
@@ -199,7 +202,7 @@ class Session:
             vision=_vision(case),
         )
 
-    def _prepare(self) -> None:
+    def _prepare(self, times: int = 1) -> None:
         """Load the model in a worker unless a living one has it, and start the clock of the next case.
 
         Raises what loading raises; an error that is no crash is raised again for every later case.
@@ -213,7 +216,7 @@ class Session:
                 self._pools.get(self._engine_class, self.group.first.start, self.group.first.environment),
                 self._engine_class,
                 load_seconds=self._load_seconds,
-                call_seconds=self._case_seconds,
+                call_seconds=times * self._case_seconds,
             )
             try:
                 self.loads += 1
@@ -229,7 +232,7 @@ class Session:
                 self._refusal = error
                 raise
             self._runner = runner
-        self._runner.deadline = Deadline.after(self._case_seconds)
+        self._runner.deadline = Deadline.after(times * self._case_seconds)
 
     def _lose(self) -> None:
         """Count a crash, and end what is left of the worker."""
