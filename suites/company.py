@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from conformance import criteria
 from conformance.runner import Effective, Observation
-from conformance.suite import Ask, ConformanceSuite, observation
+from conformance.suite import Ask, ConformanceSuite, Underpowered, observation
 
 Answers = TypeVar("Answers", bound=Observation)
 
@@ -46,9 +46,7 @@ class InCompany(ConformanceSuite):
     def rows(cls, reference: Any) -> list[int]:
         """The shortest of the prompts, in an order that mixes their lengths."""
         order = by_length(cls.lengths(reference))
-        chosen = order[: max(EIGHT, len(order) // cls.share // EIGHT * EIGHT)]
-        random.Random(SEED).shuffle(chosen)
-        return chosen
+        return mixed(order[: max(EIGHT, len(order) // cls.share // EIGHT * EIGHT)])
 
     @classmethod
     def lengths(cls, reference: Any) -> list[int]:
@@ -171,6 +169,15 @@ class FarEnd(InCompany):
                 what="with and without an edit of the last word",
             )
         )
+
+
+def mixed(chosen: Sequence[int]) -> list[int]:
+    """Prompts in an order that mixes their lengths; raises Underpowered where they are no batch of eight."""
+    if len(chosen) < EIGHT:
+        raise Underpowered(f"{len(chosen)} prompts are long enough to be asked again, but a batch of {EIGHT} is needed")
+    rows = list(chosen)
+    random.Random(SEED).shuffle(rows)
+    return rows
 
 
 def with_another_end(text: str) -> str:

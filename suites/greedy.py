@@ -6,7 +6,6 @@ go with the prompts; `prefilled` has the yardstick.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from conformance import criteria
 from conformance.runner import ForcedLogprobs, Generations
 from conformance.suite import Ask, observation
 from suites import anchoring
-from suites.company import EIGHT, SEED, InCompany, at, by_length, eights, joined
+from suites.company import EIGHT, InCompany, at, by_length, eights, joined, mixed
 
 MAX_TOKENS = 128
 """Tokens of each free text."""
@@ -61,9 +60,7 @@ class GreedyText(InCompany):
     def rows(cls, reference: Any) -> list[int]:
         """The eight shortest prompts whose text is long enough."""
         texts, lengths = reference.greedy.token_ids, cls.lengths(reference)
-        chosen = [row for row in by_length(lengths) if len(texts[row]) >= FORCED][:EIGHT]
-        random.Random(SEED).shuffle(chosen)
-        return chosen
+        return mixed([row for row in by_length(lengths) if len(texts[row]) >= FORCED][:EIGHT])
 
     @staticmethod
     def some(ask: Ask, rows: Sequence[int]) -> ForcedLogprobs:

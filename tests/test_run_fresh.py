@@ -158,6 +158,14 @@ def test_a_suite_without_fresh_inputs_says_so() -> None:
         with_fresh_inputs(Bare, "a case")
 
 
+def test_a_suite_with_other_inputs_than_its_base_does_not_take_that_ones_fresh_inputs() -> None:
+    class Other(colours.Colours):
+        inputs = staticmethod(lambda: "other colours")
+
+    with pytest.raises(NoFreshInputs):
+        with_fresh_inputs(Other, "a case")
+
+
 def test_fresh_inputs_are_as_many_times_more_and_follow_from_the_case() -> None:
     one, again, other = (with_fresh_inputs(colours.Colours, case) for case in ("a", "a", "b"))
     assert len(one.inputs().pairs) == FACTOR * len(colours.inputs().pairs)

@@ -31,7 +31,10 @@ def seed_of(case_id: str) -> int:
 def with_fresh_inputs(suite: type[ConformanceSuite], case_id: str) -> type[ConformanceSuite]:
     """The suite as a class with the fresh inputs of a case; raises `NoFreshInputs` where it has none."""
     seed = seed_of(case_id)
+    inputs, fresh = (_place(suite, name) for name in ("inputs", "fresh"))
     try:
+        if fresh > inputs:  # a base's, beside inputs of another kind
+            raise NotImplementedError
         made = suite.fresh(seed, FACTOR)
     except NotImplementedError:
         raise NoFreshInputs(
@@ -39,6 +42,11 @@ def with_fresh_inputs(suite: type[ConformanceSuite], case_id: str) -> type[Confo
         ) from None
     own = {"__module__": suite.__module__, "__qualname__": f"{suite.__qualname__} with fresh inputs {seed}"}
     return type(suite.__name__, (suite,), {**own, "inputs": staticmethod(lambda: made)})
+
+
+def _place(suite: type[ConformanceSuite], name: str) -> int:
+    """How far up the suite's bases `name` is defined; 0 is the suite itself."""
+    return next(place for place, base in enumerate(suite.__mro__) if name in vars(base))
 
 
 def is_grey(outcome: Outcome, judgements: Sequence[Judgement]) -> bool:

@@ -6,10 +6,11 @@ have no word twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from . import lexicon
 from .draws import chained, draws
@@ -93,6 +94,9 @@ def _some_period(rng: Random, words: int) -> int:
     return rng.randint(3, max(3, int((words - 2) / 1.1)))
 
 
+Inputs = TypeVar("Inputs", bound=GenerationInputs)
+
+
 @cache
 def inputs(seed: int = 0) -> GenerationInputs:
     """32 prompts of 15 to 1,150 tokens with a known continuation, one of a single token without, and 10 stops."""
@@ -112,10 +116,16 @@ def inputs(seed: int = 0) -> GenerationInputs:
 
 
 def fresh(seed: int, factor: int) -> GenerationInputs:
-    """`factor` draws like `inputs`, with the stops of the first: no ratio is made of those."""
-    drawn = draws(inputs, seed, factor)
-    return GenerationInputs(
-        chained([each.prompts for each in drawn]), chained([each.continuations for each in drawn]), drawn[0].stops
+    """`factor` draws like `inputs`."""
+    return several(draws(inputs, seed, factor))
+
+
+def several(drawn: Sequence[Inputs]) -> Inputs:
+    """All prompts of these draws, and the stops of the first: no ratio is made of those."""
+    return replace(
+        drawn[0],
+        prompts=chained([each.prompts for each in drawn]),
+        continuations=chained([each.continuations for each in drawn]),
     )
 
 
