@@ -102,6 +102,7 @@ def features(asked: Asked) -> Any:
 
 
 def _prefill(asked: Asked, rows: Rows, batch: Sequence[int], keep: int, use_cache: bool) -> tuple[Any, ...]:
+    """One pass over rows with the pictures of the prompts `batch`."""
     shown = pictures(asked)
     ids, mask, positions = asked.padded(rows, "left")
     beside = shown.beside(batch)
@@ -118,27 +119,28 @@ def _prefill(asked: Asked, rows: Rows, batch: Sequence[int], keep: int, use_cach
     return output, mask, positions[:, -1:], deltas
 
 
-def seen_prefilled(asked: Asked, forced: tuple[Rows, Rows, Any]) -> Any:
-    """Forced tokens, read in one pass."""
+def seen_prefilled(asked: Asked, forced: tuple[Rows, Rows, Any], whose: Sequence[int] | None = None) -> Any:
+    """Forced tokens, read in one pass; `whose` says whose pictures belong to the prompts, where they are some."""
     prompts, told, candidates = forced
     longest = candidates.shape[1]
     found = np.empty(candidates.shape)
     for batch in batches([len(row) + longest for row in prompts]):
         rows = [[*prompts[i], *told[i], *[prompts[i][0]] * (longest - len(told[i]))] for i in batch]
-        output, *_ = _prefill(asked, rows, batch, longest + 1, False)
+        output, *_ = _prefill(asked, rows, [i if whose is None else whose[i] for i in batch], longest + 1, False)
         found[batch] = logprobs(output.logits[:, :-1]).gather(2, torch.from_numpy(candidates[batch])).numpy()
     return found
 
 
-def seen_decoded(asked: Asked, forced: tuple[Rows, Rows, Any]) -> Any:
-    """Forced tokens, one at a time."""
+def seen_decoded(asked: Asked, forced: tuple[Rows, Rows, Any], whose: Sequence[int] | None = None) -> Any:
+    """Forced tokens, one at a time; `whose` as above."""
     prompts, told, candidates = forced
     longest = candidates.shape[1]
     found = np.empty(candidates.shape)
     for batch in batches([len(row) for row in prompts], extra=longest):
         wanted = torch.from_numpy(candidates[batch])
         texts = [[*told[i], *[prompts[i][0]] * (longest - len(told[i]))] for i in batch]
-        output, mask, at, deltas = _prefill(asked, [prompts[i] for i in batch], batch, 1, True)
+        shown = [i if whose is None else whose[i] for i in batch]
+        output, mask, at, deltas = _prefill(asked, [prompts[i] for i in batch], shown, 1, True)
         for step in range(longest):
             found[batch, step] = logprobs(output.logits[:, -1]).gather(1, wanted[:, step]).numpy()
             if step + 1 == longest:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from bare_company import EDITED, FORCED, Company, with_another_end
 from bare_model import TOP, Asked, Rows, batches, logprobs
 from bare_pictures import features, pictures, seen_decoded, seen_ended, seen_greedy, seen_prefilled
 from transformers import (
@@ -28,7 +29,7 @@ def _unit(vectors: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(vectors.float(), dim=-1)
 
 
-def _embed(asked: Asked, dimensions: int | None = None) -> Any:
+def _embed(asked: Asked, dimensions: int | None = None, texts: Sequence[str] | None = None) -> Any:
     def last(output: Any, mask: torch.Tensor) -> torch.Tensor:
         where = mask.shape[1] - 1 - mask.flip(1).argmax(1)
         return _unit(output.last_hidden_state[torch.arange(len(mask)), where, :dimensions])
@@ -37,7 +38,15 @@ def _embed(asked: Asked, dimensions: int | None = None) -> Any:
         return _unit(output.last_hidden_state[torch.arange(len(mask)), mask.argmax(1), :dimensions])
 
     pool = {"last": last, "cls": first}[asked.parameters["pooling"]]
-    return asked.once(asked.tokens(list(embedding.inputs().prompts)), pool)
+    return asked.once(asked.tokens(list(embedding.inputs().prompts if texts is None else texts)), pool)
+
+
+def _embed_some(asked: Asked, rows: Sequence[int]) -> Any:
+    return _embed(asked, texts=[embedding.inputs().prompts[row] for row in rows])
+
+
+def _embed_edited(asked: Asked, rows: Sequence[int]) -> Any:
+    return _embed(asked, texts=[with_another_end(embedding.inputs().prompts[row]) for row in rows])
 
 
 def _shortened(asked: Asked) -> Any:
@@ -49,9 +58,13 @@ def _logits(output: Any, _: torch.Tensor) -> Any:
 
 
 def _yes_no(asked: Asked) -> Any:
+    return _yes_no_some(asked, range(len(rerank.inputs().pairs)))
+
+
+def _yes_no_some(asked: Asked, some: Sequence[int]) -> Any:
     inputs = rerank.inputs()
     write = templates.RERANK[asked.parameters["template"]]
-    rows = asked.tokens([write(inputs.instruction, query, document) for query, document in inputs.pairs])
+    rows = asked.tokens([write(inputs.instruction, *inputs.pairs[row]) for row in some])
     answers = [
         asked.tokenizer(asked.parameters[name], add_special_tokens=False)["input_ids"][0] for name in ("yes", "no")
     ]
@@ -59,7 +72,19 @@ def _yes_no(asked: Asked) -> Any:
 
 
 def _pairs(asked: Asked) -> Any:
-    pairs = rerank.inputs().pairs
+    return _score(asked, rerank.inputs().pairs)
+
+
+def _pairs_some(asked: Asked, rows: Sequence[int]) -> Any:
+    return _score(asked, [rerank.inputs().pairs[row] for row in rows])
+
+
+def _pairs_edited(asked: Asked, rows: Sequence[int]) -> Any:
+    pairs = [rerank.inputs().pairs[row] for row in rows]
+    return _score(asked, [(query, with_another_end(document)) for query, document in pairs])
+
+
+def _score(asked: Asked, pairs: Sequence[tuple[str, str]]) -> Any:
     return asked.once(asked.tokens([query for query, _ in pairs], [document for _, document in pairs]), _logits)
 
 
@@ -67,8 +92,17 @@ def _classify(asked: Asked) -> Any:
     return asked.once(asked.tokens(list(classification.inputs().texts)), _logits)
 
 
+def _classify_some(asked: Asked, rows: Sequence[int]) -> Any:
+    return asked.once(asked.tokens([classification.inputs().texts[row] for row in rows]), _logits)
+
+
 def _reward(asked: Asked) -> Any:
-    texts = [asked.tokenizer.apply_chat_template(list(one), tokenize=False) for one in reward.inputs().conversations]
+    return _reward_some(asked, range(len(reward.inputs().conversations)))
+
+
+def _reward_some(asked: Asked, rows: Sequence[int]) -> Any:
+    conversations = [reward.inputs().conversations[row] for row in rows]
+    texts = [asked.tokenizer.apply_chat_template(list(one), tokenize=False) for one in conversations]
     return asked.once(asked.tokens(texts, special=False), _logits)
 
 
@@ -128,8 +162,18 @@ def _forced(asked: Asked) -> tuple[Rows, Rows, Any]:
     return told["prompt_token_ids"], told["token_ids"], candidates
 
 
-def _prefilled(asked: Asked) -> Any:
+def _few_forced(asked: Asked, rows: Sequence[int], edited: int | None = None) -> tuple[Rows, Rows, Any]:
+    """The first of those tokens, of some prompts; with `edited`, the second choices from that one on."""
     prompts, forced, candidates = _forced(asked)
+    few = candidates[list(rows), :FORCED]
+    texts = [list(forced[row][:FORCED]) for row in rows]
+    if edited is not None:
+        texts = [[*text[:edited], *few[at, edited:, 2].tolist()] for at, text in enumerate(texts)]
+    return [prompts[row] for row in rows], texts, few
+
+
+def _prefilled(asked: Asked, given: tuple[Rows, Rows, Any] | None = None) -> Any:
+    prompts, forced, candidates = given or _forced(asked)
     longest = candidates.shape[1]
     found = np.empty(candidates.shape)
     for batch in batches([len(row) + longest for row in prompts]):
@@ -142,8 +186,8 @@ def _prefilled(asked: Asked) -> Any:
     return found
 
 
-def _decoded(asked: Asked) -> Any:
-    prompts, forced, candidates = _forced(asked)
+def _decoded(asked: Asked, given: tuple[Rows, Rows, Any] | None = None) -> Any:
+    prompts, forced, candidates = given or _forced(asked)
     longest = candidates.shape[1]
     found = np.empty(candidates.shape)
     for batch in batches([len(row) for row in prompts], extra=longest):
@@ -178,6 +222,23 @@ def _stopped(asked: Asked) -> list[list[int]]:
     return asked.generate([asked.tokens([stop.prompt])[0] for stop in stops], stops=[one[0] for one in ids])
 
 
+def _greedy_company(prefilled: Callable[..., Any], decoded: Callable[..., Any]) -> tuple[Company, dict[str, Any]]:
+    """The company of forced tokens, and what is asked beside it."""
+
+    def read(asked: Asked, rows: Sequence[int], edited: int | None = None) -> Any:
+        return prefilled(asked, _few_forced(asked, rows, edited), rows)
+
+    def decode(asked: Asked, rows: Sequence[int]) -> Any:
+        return decoded(asked, _few_forced(asked, rows), rows)
+
+    company = Company("prefilled", read, tokens=FORCED)
+    return company, {
+        "future_edited": lambda asked: company.in_eights(asked, lambda a, rows: read(a, rows, EDITED)),
+        "decoded_alone": lambda asked: np.concatenate([decode(asked, [row]) for row in company.rows(asked)]),
+        "decoded_beside_longer": lambda asked: decode(asked, company.among_longer(asked)),
+    }
+
+
 @dataclass(frozen=True)
 class Role:
     """The transformers class that loads the role's models, whether they decode, and an answer an observation."""
@@ -188,21 +249,54 @@ class Role:
     rests_on: Mapping[str, str] = field(default_factory=dict)  # an observation that builds on another: its passes count
 
 
+_EMBEDDED = Company("vectors", _embed_some, share=2)
+_PAIRED = Company("scores", _pairs_some)
+_TEXT, _BESIDE_TEXT = _greedy_company(
+    lambda asked, given, _: _prefilled(asked, given), lambda asked, given, _: _decoded(asked, given)
+)
+_SEEN, _BESIDE_SEEN = _greedy_company(seen_prefilled, seen_decoded)
+
 ROLES: Mapping[str, Role] = {
-    "embedding.last": Role(AutoModel, True, {"vectors": _embed, "shortened": _shortened}),
-    "embedding.encoder": Role(AutoModel, False, {"vectors": _embed}),
-    "rerank.decoder": Role(AutoModelForCausalLM, True, {"logprobs": _yes_no}),
-    "rerank.cross_encoder": Role(AutoModelForSequenceClassification, False, {"scores": _pairs}),
-    "classification": Role(AutoModelForSequenceClassification, True, {"logits": _classify}),
-    "reward": Role(AutoModelForSequenceClassification, True, {"rewards": _reward}),
+    "embedding.last": Role(AutoModel, True, {**_EMBEDDED.answers(), "vectors": _embed, "shortened": _shortened}),
+    "embedding.encoder": Role(
+        AutoModel,
+        False,
+        {
+            **_EMBEDDED.answers(),
+            "vectors": _embed,
+            "far_edited": lambda asked: _EMBEDDED.in_eights(asked, _embed_edited),
+        },
+    ),
+    "rerank.decoder": Role(
+        AutoModelForCausalLM,
+        True,
+        {**Company("logprobs", _yes_no_some, share=8).answers(), "logprobs": _yes_no},
+    ),
+    "rerank.cross_encoder": Role(
+        AutoModelForSequenceClassification,
+        False,
+        {
+            **_PAIRED.answers(),
+            "far_edited": lambda asked: _PAIRED.in_eights(asked, _pairs_edited),
+            "scores": _pairs,
+        },
+    ),
+    "classification": Role(
+        AutoModelForSequenceClassification, True, {**Company("logits", _classify_some).answers(), "logits": _classify}
+    ),
+    "reward": Role(
+        AutoModelForSequenceClassification, True, {**Company("rewards", _reward_some).answers(), "rewards": _reward}
+    ),
     "generation": Role(
         AutoModelForCausalLM,
         True,
         {
+            **_TEXT.answers(),
             "greedy": greedy,
             "anchored": _anchored,
             "prefilled": _prefilled,
             "decoded": _decoded,
+            **_BESIDE_TEXT,
             "ended": _ended,
             "stopped": _stopped,
         },
@@ -212,10 +306,12 @@ ROLES: Mapping[str, Role] = {
         AutoModelForImageTextToText,
         True,
         {
+            **_SEEN.answers(),
             "greedy": seen_greedy,
             "anchored": _seen_anchored,
             "prefilled": lambda asked: seen_prefilled(asked, _forced(asked)),
             "decoded": lambda asked: seen_decoded(asked, _forced(asked)),
+            **_BESIDE_SEEN,
             "ended": seen_ended,
             "features": features,
         },

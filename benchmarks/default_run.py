@@ -128,7 +128,7 @@ def judged(bares: Sequence[Bare], runs: Sequence[Ran]) -> list[Figure]:
 
 
 def differing_passes(told: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
-    """Where the counts of forward passes that the bare script made are not those that the run's cases report.
+    """Where counts of forward passes that the run's cases report are none that the bare script made.
 
     A case reports its last observation's, so what is compared is, for each model on each target, the set of them.
     """
@@ -145,7 +145,7 @@ def differing_passes(told: Mapping[str, Any], document: Mapping[str, Any]) -> li
     return [
         f"{name}: {sorted(found.get(name, ()))} in the bare script, {sorted(wanted.get(name, ()))} in the run"
         for name in sorted(wanted.keys() | found.keys())
-        if found.get(name) != wanted.get(name)
+        if name not in wanted or not wanted[name] <= found.get(name, set())
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -47,6 +47,8 @@ class Judgement:
     `message` is one to three sentences a stranger can read: what was compared, on which inputs, how far off,
     against which limit. `rows` holds the arrays that were judged (x: engine, r: reference, e: yardstick; the same
     leading axis), so that a failure can be judged again without the device; it is kept out of comparisons.
+    `stage` is "grey" for a failure just beyond its limits, which fresh prompts decide, and "fresh" for what was judged
+    on those.
     """
 
     criterion: str
@@ -54,3 +56,11 @@ class Judgement:
     message: str
     figures: tuple[Figure, ...] = ()
     rows: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False, repr=False)
+    stage: Literal["", "grey", "fresh"] = ""
+
+
+def decisive(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:
+    """Those that count: a grey one does not where fresh prompts were asked."""
+    if not any(judgement.stage == "fresh" for judgement in judgements):
+        return tuple(judgements)
+    return tuple(judgement for judgement in judgements if judgement.stage != "grey")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from conformance.tokenization import Tokenizer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-Static = TypeVar("Static", bound=Callable[["Ask"], Observation])
+Static = TypeVar("Static", bound=Callable[..., Observation])
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Ask:
 
 
 def observation(*, reference: bool = True, yardstick: bool = True) -> Callable[[Static], Static]:
-    """Declare an observation of the suite: a static method from an `Ask` to what the runner answered.
+    """Declare an observation of the suite: a static or class method from an `Ask` to what the runner answered.
 
     `reference` and `yardstick` say whether the suite compares it with the reference and with the yardstick, which
     are then computed (or shipped) for it.
@@ -166,6 +166,14 @@ class ConformanceSuite(unittest.TestCase):
     @staticmethod
     def inputs() -> Any:
         """The suite's deterministic inputs."""
+        raise NotImplementedError
+
+    @staticmethod
+    def fresh(seed: int, factor: int) -> Any:
+        """Other inputs of the same kind, `factor` times as many, by which a figure in the grey zone is decided.
+
+        Raises NotImplementedError where the suite has none: then such a figure is a failure.
+        """
         raise NotImplementedError
 
     def setUp(self) -> None:

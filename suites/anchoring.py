@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from conformance.runner import Effective, Generations
+from conformance.runner import ForcedLogprobs, Generations
 from conformance.suite import Ask
+from suites.company import together
 from suites.inputs.generation import GenerationInputs
 
 if TYPE_CHECKING:
@@ -34,6 +35,28 @@ def forced(ask: Ask) -> tuple[list[list[int]], list[list[int]], Any]:
         candidates[row, : len(ids), 1 : 1 + TOP] = greedy.top_ids[row, : len(ids), :TOP]
     candidates[:, :, 1 + TOP :] = drawn
     return [list(ids) for ids in greedy.prompt_token_ids], [list(ids) for ids in greedy.token_ids], candidates
+
+
+def few_forced(
+    ask: Ask, rows: Sequence[int], tokens: int, *, via: Literal["prefill", "decode"], edited: int | None = None
+) -> ForcedLogprobs:
+    """Logprobs of the first `tokens` forced tokens of these prompts.
+
+    With `edited`, the tokens from that one on are the reference's second choices; the candidates stay.
+    """
+    prompts, continuations, candidates = forced(ask)
+    chosen = [continuations[row][:tokens] for row in rows]
+    if edited is not None:
+        chosen = [
+            [*ids[:edited], *candidates[row, edited:tokens, 2].tolist()] for row, ids in zip(rows, chosen, strict=True)
+        ]
+    return ask.runner.score_tokens(
+        [prompts[row] for row in rows],
+        chosen,
+        candidates[list(rows), :tokens],
+        via=via,
+        **{kind: [given[row] for row in rows] for kind, given in ask.inputs.pictures.items()},
+    )
 
 
 def mask(greedy: Generations) -> Any:
@@ -91,34 +114,11 @@ def anchored(ask: Ask, max_tokens: int) -> Generations:
             kind: [given[row] for row in open_rows] for kind, given in ask.inputs.pictures.items()
         }
         more = ask.runner.generate(prompts, max_tokens=left, **beside)
-        ran = _together(ran, more.effective)
+        ran = together(ran, more.effective)
         for row, tokens in zip(open_rows, more.token_ids, strict=True):
             room = len(reference.token_ids[row]) - checked[row]
             ids[row] = [*ids[row][: checked[row]], *tokens[:room]]
     return replace(found, token_ids=tuple(tuple(one) for one in ids), effective=ran)
-
-
-def _together(first: Effective, then: Effective) -> Effective:
-    """What ran in two calls; where they disagree on dtype or attention backend, both are named."""
-    kernels = Counter(first.kernels) + Counter(then.kernels)
-    vision = first.vision
-    if vision is None or then.vision is None:
-        vision = then.vision or vision
-    else:
-        attention = _both(vision.attention, then.vision.attention)
-        vision = replace(vision, attention=attention, sequences=vision.sequences + then.vision.sequences)
-    return replace(
-        first,
-        vision=vision,
-        dtype=_both(first.dtype, then.dtype),
-        attention=_both(first.attention, then.attention),
-        kernels=dict(kernels),
-        forwards=first.forwards + then.forwards,
-    )
-
-
-def _both(first: str, then: str) -> str:
-    return first if first == then else f"{first}, then {then}"
 
 
 def _advance(ids: list[list[int]], checked: list[int], reference: Generations, row: int) -> bool:

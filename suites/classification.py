@@ -5,27 +5,36 @@ The promises hold for every model with the role `classification`: a sequence cla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import ClassLogits
-from conformance.suite import Ask, ConformanceSuite, observation, requirement
+from conformance.suite import Ask, observation, requirement
 from conformance.workload import Workload
+from suites.company import InCompany
 from suites.inputs import classification
 
 __all__ = ["Classification", "load_tests"]
 
 
-class Classification(ConformanceSuite):
+class Classification(InCompany):
     role = "classification"
-    seconds = 1.5
+    compared = "logits"
+    seconds = 2
     needs = frozenset({"classify"})
     inputs = staticmethod(classification.inputs)
+    fresh = staticmethod(classification.fresh)
     workload = Workload(prompts=128, tokens=12908, longest=1150)
 
     @observation()
     @staticmethod
     def logits(ask: Ask) -> ClassLogits:
         return ask.runner.classify(ask.inputs.texts)
+
+    @staticmethod
+    def some(ask: Ask, rows: Sequence[int]) -> ClassLogits:
+        return ask.runner.classify([ask.inputs.texts[row] for row in rows])
 
     @requirement("CLS-010", "The engine MUST classify the very tokens that the reference classifies.")
     def test_prompt_tokens_agree(self) -> None:
@@ -72,3 +81,19 @@ class Classification(ConformanceSuite):
         self.judge(
             criteria.classes.top_classes_are_known(x=self.observed.logits.values, labels=self.bench.inputs.labels)
         )
+
+    @requirement("CLS-080", "A prompt's answer MUST NOT depend on how many are asked with it, beyond rounding.")
+    def test_answers_do_not_depend_on_the_batch(self) -> None:
+        self.judge_batch()
+
+    @requirement("CLS-090", "An answer MUST NOT depend on the order in which prompts are asked, beyond rounding.")
+    def test_answers_do_not_depend_on_the_order(self) -> None:
+        self.judge_turned()
+
+    @requirement("CLS-100", "A prompt's answer MUST NOT depend on longer prompts beside it, beyond rounding.")
+    def test_answers_do_not_depend_on_padding(self) -> None:
+        self.judge_padding()
+
+    @requirement("CLS-110", "The same question MUST have the same answer again, beyond rounding.")
+    def test_answers_repeat(self) -> None:
+        self.judge_repeat()

@@ -6,25 +6,35 @@ The promises hold for every model with the role `embedding.last` (a decoder, poo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from conformance import criteria
 from conformance.discovery import load_tests
 from conformance.runner import Vectors
-from conformance.suite import Ask, ConformanceSuite, observation, requirement
+from conformance.suite import Ask, observation, requirement
 from conformance.workload import Workload
+from suites.company import FarEnd, InCompany, with_another_end
 from suites.inputs import embedding
 
 __all__ = ["EncoderEmbedding", "LastTokenEmbedding", "load_tests"]
 
 
-class Embedding(ConformanceSuite):
+class Embedding(InCompany):
+    compared = "vectors"
+    share = 2
     needs = frozenset({"embed"})
     inputs = staticmethod(embedding.inputs)
+    fresh = staticmethod(embedding.fresh)
     workload = Workload(prompts=34, tokens=9134, longest=1280)
 
     @observation()
     @staticmethod
     def vectors(ask: Ask) -> Vectors:
         return ask.runner.embed(ask.inputs.prompts)
+
+    @staticmethod
+    def some(ask: Ask, rows: Sequence[int]) -> Vectors:
+        return ask.runner.embed([ask.inputs.prompts[row] for row in rows])
 
     @requirement("EMB-010", "The engine MUST embed the very tokens that the reference embeds.")
     def test_prompt_tokens_agree(self) -> None:
@@ -65,10 +75,26 @@ class Embedding(ConformanceSuite):
             criteria.vector.nearest_are_known(x=self.observed.vectors.values, partners=self.bench.inputs.partners)
         )
 
+    @requirement("EMB-110", "A prompt's answer MUST NOT depend on how many are asked with it, beyond rounding.")
+    def test_answers_do_not_depend_on_the_batch(self) -> None:
+        self.judge_batch()
+
+    @requirement("EMB-120", "An answer MUST NOT depend on the order in which prompts are asked, beyond rounding.")
+    def test_answers_do_not_depend_on_the_order(self) -> None:
+        self.judge_turned()
+
+    @requirement("EMB-130", "A prompt's answer MUST NOT depend on longer prompts beside it, beyond rounding.")
+    def test_answers_do_not_depend_on_padding(self) -> None:
+        self.judge_padding()
+
+    @requirement("EMB-140", "The same question MUST have the same answer again, beyond rounding.")
+    def test_answers_repeat(self) -> None:
+        self.judge_repeat()
+
 
 class LastTokenEmbedding(Embedding):
     role = "embedding.last"
-    seconds = 3
+    seconds = 4
     workload = Workload(prompts=34, tokens=9102, longest=1280, passes=2)
 
     @observation()
@@ -100,7 +126,15 @@ class LastTokenEmbedding(Embedding):
         )
 
 
-class EncoderEmbedding(Embedding):
+class EncoderEmbedding(FarEnd, Embedding):
     role = "embedding.encoder"
-    seconds = 1.5
+    seconds = 2.5
     causal = False
+
+    @staticmethod
+    def far_edited_some(ask: Ask, rows: Sequence[int]) -> Vectors:
+        return ask.runner.embed([with_another_end(ask.inputs.prompts[row]) for row in rows])
+
+    @requirement("EMB-150", "An answer read at the first position MUST react to the last word of its prompt.")
+    def test_answers_react_to_the_far_end(self) -> None:
+        self.judge_far_end()

@@ -21,9 +21,10 @@ __all__ = ["Generation", "load_tests"]
 
 class Generation(GreedyText):
     role = "generation"
-    seconds = 20
+    seconds = 21
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(generation.inputs)
+    fresh = staticmethod(generation.fresh)
     workload = Workload(prompts=33, tokens=9369, longest=1150, new_tokens=128)
 
     @observation(yardstick=False)
@@ -88,3 +89,27 @@ class Generation(GreedyText):
     def test_ended_text_is_known(self) -> None:
         known = [stop.text for stop in self.bench.inputs.stops if stop.stop_word is None]
         self.judge(criteria.tokens.texts_are_known(texts=self.observed.ended.texts, known=known))
+
+    @requirement("GEN-120", "A prompt's answer MUST NOT depend on how many are asked with it, beyond rounding.")
+    def test_answers_do_not_depend_on_the_batch(self) -> None:
+        self.judge_batch()
+
+    @requirement("GEN-130", "An answer MUST NOT depend on the order in which prompts are asked, beyond rounding.")
+    def test_answers_do_not_depend_on_the_order(self) -> None:
+        self.judge_turned()
+
+    @requirement("GEN-140", "A prompt's answer MUST NOT depend on longer prompts beside it, beyond rounding.")
+    def test_answers_do_not_depend_on_padding(self) -> None:
+        self.judge_padding()
+
+    @requirement("GEN-150", "The same question MUST have the same answer again, beyond rounding.")
+    def test_answers_repeat(self) -> None:
+        self.judge_repeat()
+
+    @requirement("GEN-160", "Decoded logprobs MUST NOT depend on the prompts decoded beside it, beyond rounding.")
+    def test_decoding_does_not_depend_on_company(self) -> None:
+        self.judge_decoded_company()
+
+    @requirement("GEN-170", "An edited token MUST NOT change a logprob before it, beyond rounding.")
+    def test_later_tokens_do_not_leak(self) -> None:
+        self.judge_future()

@@ -7,18 +7,25 @@ go with the prompts; `prefilled` has the yardstick.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from conformance import criteria
 from conformance.runner import ForcedLogprobs, Generations
-from conformance.suite import Ask, ConformanceSuite, observation
+from conformance.suite import Ask, observation
 from suites import anchoring
+from suites.company import EIGHT, InCompany, at, by_length, eights, joined, mixed
 
 MAX_TOKENS = 128
 """Tokens of each free text."""
 
+FORCED, EDITED = 12, 8
+"""Tokens that are forced on the prompts asked in another company, and the first of them that is edited."""
 
-class GreedyText(ConformanceSuite):
+
+class GreedyText(InCompany):
     """Greedy text against the reference's, its logprobs against reference and yardstick."""
+
+    compared = "prefilled"
 
     @observation(yardstick=False)
     @staticmethod
@@ -48,6 +55,63 @@ class GreedyText(ConformanceSuite):
     def decoded(ask: Ask) -> ForcedLogprobs:
         """The same, one token at a time."""
         return ask.runner.score_tokens(*anchoring.forced(ask), via="decode", **ask.inputs.pictures)
+
+    @classmethod
+    def rows(cls, reference: Any) -> list[int]:
+        """The eight shortest prompts whose text is long enough."""
+        texts, lengths = reference.greedy.token_ids, cls.lengths(reference)
+        return mixed([row for row in by_length(lengths) if len(texts[row]) >= FORCED][:EIGHT])
+
+    @staticmethod
+    def some(ask: Ask, rows: Sequence[int]) -> ForcedLogprobs:
+        """A few forced tokens, through prefill."""
+        return anchoring.few_forced(ask, rows, FORCED, via="prefill")
+
+    @observation(reference=False, yardstick=False)
+    @classmethod
+    def future_edited(cls, ask: Ask) -> ForcedLogprobs:
+        """The same in eights, the tokens from one on edited."""
+        rows = eights(cls.rows(ask.reference))
+        found = [anchoring.few_forced(ask, each, FORCED, via="prefill", edited=EDITED) for each in rows]
+        return joined(found)
+
+    @observation(reference=False, yardstick=False)
+    @classmethod
+    def decoded_alone(cls, ask: Ask) -> ForcedLogprobs:
+        """Through decode, one prompt at a time."""
+        found = [anchoring.few_forced(ask, [row], FORCED, via="decode") for row in cls.rows(ask.reference)]
+        return joined(found)
+
+    @observation(reference=False, yardstick=False)
+    @classmethod
+    def decoded_beside_longer(cls, ask: Ask) -> ForcedLogprobs:
+        """Through decode, all at once among longer prompts."""
+        rows = cls.rows(ask.reference)
+        first, last = cls.longer(ask.reference)
+        found = anchoring.few_forced(ask, [first, *rows, last], FORCED, via="decode")
+        return at(found, range(1, 1 + len(rows)))
+
+    def honest(self, rows: Sequence[int]) -> Any:
+        """What honest rounding does to the first forced tokens of these prompts."""
+        r, e = (source.prefilled.values[list(rows), :FORCED] for source in (self.reference, self.yardstick))
+        return criteria.metamorphic.Honest(r, e, range(len(rows)))
+
+    def judge_decoded_company(self) -> None:
+        """Judge that decoding alone and among longer prompts comes to the same."""
+        what = "decoded alone and beside longer prompts"
+        self.judge_pair("decoded_alone", "decoded_beside_longer", what)
+
+    def judge_future(self) -> None:
+        """Judge that an edited token changes no earlier logprob."""
+        self.judge(
+            criteria.metamorphic.earlier_stay(
+                self.observed.in_eights,
+                self.observed.future_edited,
+                edited=EDITED,
+                honest=self.honest(self.rows(self.reference)),
+                dtype=self.bench.dtype,
+            )
+        )
 
     def judge_greedy(self) -> None:
         """Judge where free text leaves the reference's first."""

@@ -25,9 +25,10 @@ FEATURED_FRAMES = 8
 
 class Multimodal(GreedyText):
     role = "multimodal"
-    seconds = 20
+    seconds = 22
     needs = frozenset({"generate", "score_tokens"})
     inputs = staticmethod(multimodal.inputs)
+    fresh = staticmethod(multimodal.fresh)
     workload = Workload(prompts=37, tokens=4239, longest=1172, new_tokens=128, patches=8596, largest_picture=4600)
 
     @observation(yardstick=False)
@@ -113,6 +114,30 @@ class Multimodal(GreedyText):
         self.judge(
             criteria.tokens.texts_are_known(texts=self.observed.ended.texts, known=self.bench.inputs.ended.texts)
         )
+
+    @requirement("MMG-130", "A prompt's answer MUST NOT depend on how many are asked with it, beyond rounding.")
+    def test_answers_do_not_depend_on_the_batch(self) -> None:
+        self.judge_batch()
+
+    @requirement("MMG-140", "An answer MUST NOT depend on the order in which prompts are asked, beyond rounding.")
+    def test_answers_do_not_depend_on_the_order(self) -> None:
+        self.judge_turned()
+
+    @requirement("MMG-150", "A prompt's answer MUST NOT depend on longer prompts beside it, beyond rounding.")
+    def test_answers_do_not_depend_on_padding(self) -> None:
+        self.judge_padding()
+
+    @requirement("MMG-160", "The same question MUST have the same answer again, beyond rounding.")
+    def test_answers_repeat(self) -> None:
+        self.judge_repeat()
+
+    @requirement("MMG-170", "Decoded logprobs MUST NOT depend on the prompts decoded beside it, beyond rounding.")
+    def test_decoding_does_not_depend_on_company(self) -> None:
+        self.judge_decoded_company()
+
+    @requirement("MMG-180", "An edited token MUST NOT change a logprob before it, beyond rounding.")
+    def test_later_tokens_do_not_leak(self) -> None:
+        self.judge_future()
 
     def judge_order(self, pairs: Any, what: str) -> None:
         """Judge the answers to pairs of prompts that differ in the order of their images or frames."""

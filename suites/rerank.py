@@ -6,6 +6,7 @@ Qwen3-Reranker model card. A cross-encoder (role `rerank.cross_encoder`) answers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from conformance import criteria
@@ -14,6 +15,7 @@ from conformance.runner import Scalars, TokenLogprobs
 from conformance.suite import Ask, observation, requirement
 from conformance.workload import Workload
 from suites import templates
+from suites.company import FarEnd, with_another_end
 from suites.inputs import rerank
 from suites.scored import Scored
 
@@ -22,16 +24,23 @@ __all__ = ["CrossEncoderRerank", "DecoderRerank", "load_tests"]
 
 class DecoderRerank(Scored):
     role = "rerank.decoder"
-    seconds = 2.5
+    share = 8
+    compared = "logprobs"
+    seconds = 3.5
     needs = frozenset({"token_logprobs"})
     inputs = staticmethod(rerank.inputs)
+    fresh = staticmethod(rerank.fresh)
     workload = Workload(prompts=128, tokens=18186, longest=1203)
 
     @observation()
     @staticmethod
     def logprobs(ask: Ask) -> TokenLogprobs:
+        return DecoderRerank.some(ask, range(len(ask.inputs.pairs)))
+
+    @staticmethod
+    def some(ask: Ask, rows: Sequence[int]) -> TokenLogprobs:
         write = templates.RERANK[ask.parameters["template"]]
-        prompts = [write(ask.inputs.instruction, query, document) for query, document in ask.inputs.pairs]
+        prompts = [write(ask.inputs.instruction, *ask.inputs.pairs[row]) for row in rows]
         return ask.runner.token_logprobs(prompts, yes_and_no(ask))
 
     @staticmethod
@@ -71,19 +80,46 @@ class DecoderRerank(Scored):
     def test_document_order_is_known(self) -> None:
         self.judge_order(grades=self.bench.inputs.grades)
 
+    @requirement("RRK-080", "A prompt's answer MUST NOT depend on how many are asked with it, beyond rounding.")
+    def test_answers_do_not_depend_on_the_batch(self) -> None:
+        self.judge_batch()
 
-class CrossEncoderRerank(Scored):
+    @requirement("RRK-085", "An answer MUST NOT depend on the order in which prompts are asked, beyond rounding.")
+    def test_answers_do_not_depend_on_the_order(self) -> None:
+        self.judge_turned()
+
+    @requirement("RRK-090", "A prompt's answer MUST NOT depend on longer prompts beside it, beyond rounding.")
+    def test_answers_do_not_depend_on_padding(self) -> None:
+        self.judge_padding()
+
+    @requirement("RRK-095", "The same question MUST have the same answer again, beyond rounding.")
+    def test_answers_repeat(self) -> None:
+        self.judge_repeat()
+
+
+class CrossEncoderRerank(FarEnd, Scored):
     role = "rerank.cross_encoder"
-    seconds = 1
+    compared = "scores"
+    seconds = 1.5
     causal = False
     needs = frozenset({"score_pairs"})
     inputs = staticmethod(rerank.inputs)
+    fresh = staticmethod(rerank.fresh)
     workload = Workload(prompts=128, tokens=8713, longest=1129)
 
     @observation()
     @staticmethod
     def scores(ask: Ask) -> Scalars:
         return ask.runner.score_pairs(ask.inputs.pairs)
+
+    @staticmethod
+    def some(ask: Ask, rows: Sequence[int]) -> Scalars:
+        return ask.runner.score_pairs([ask.inputs.pairs[row] for row in rows])
+
+    @staticmethod
+    def far_edited_some(ask: Ask, rows: Sequence[int]) -> Scalars:
+        pairs = [ask.inputs.pairs[row] for row in rows]
+        return ask.runner.score_pairs([(query, with_another_end(document)) for query, document in pairs])
 
     @staticmethod
     def score(answers: Any) -> Any:
@@ -108,6 +144,26 @@ class CrossEncoderRerank(Scored):
     @requirement("RRK-150", "Documents of one query MUST come in the order that is known to be right.", answers=True)
     def test_document_order_is_known(self) -> None:
         self.judge_order(grades=self.bench.inputs.grades)
+
+    @requirement("RRK-170", "A prompt's answer MUST NOT depend on how many are asked with it, beyond rounding.")
+    def test_answers_do_not_depend_on_the_batch(self) -> None:
+        self.judge_batch()
+
+    @requirement("RRK-175", "An answer MUST NOT depend on the order in which prompts are asked, beyond rounding.")
+    def test_answers_do_not_depend_on_the_order(self) -> None:
+        self.judge_turned()
+
+    @requirement("RRK-180", "A prompt's answer MUST NOT depend on longer prompts beside it, beyond rounding.")
+    def test_answers_do_not_depend_on_padding(self) -> None:
+        self.judge_padding()
+
+    @requirement("RRK-185", "The same question MUST have the same answer again, beyond rounding.")
+    def test_answers_repeat(self) -> None:
+        self.judge_repeat()
+
+    @requirement("RRK-190", "An answer read at the first position MUST react to the last word of its prompt.")
+    def test_answers_react_to_the_far_end(self) -> None:
+        self.judge_far_end()
 
 
 def yes_and_no(ask: Ask) -> list[int]:

@@ -5,6 +5,7 @@ The promises hold for every model with the role `reward`: a sequence classifier 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from conformance import criteria
@@ -20,15 +21,21 @@ __all__ = ["Reward", "load_tests"]
 
 class Reward(Scored):
     role = "reward"
-    seconds = 2.5
+    compared = "rewards"
+    seconds = 3
     needs = frozenset({"reward"})
     inputs = staticmethod(reward.inputs)
+    fresh = staticmethod(reward.fresh)
     workload = Workload(prompts=128, tokens=17121, longest=1127)
 
     @observation()
     @staticmethod
     def rewards(ask: Ask) -> Scalars:
         return ask.runner.reward(ask.inputs.conversations)
+
+    @staticmethod
+    def some(ask: Ask, rows: Sequence[int]) -> Scalars:
+        return ask.runner.reward([ask.inputs.conversations[row] for row in rows])
 
     @staticmethod
     def score(answers: Any) -> Any:
@@ -55,3 +62,19 @@ class Reward(Scored):
     )
     def test_preference_is_known(self) -> None:
         self.judge_order(grades=self.bench.inputs.grades)
+
+    @requirement("RWD-070", "A prompt's answer MUST NOT depend on how many are asked with it, beyond rounding.")
+    def test_answers_do_not_depend_on_the_batch(self) -> None:
+        self.judge_batch()
+
+    @requirement("RWD-080", "An answer MUST NOT depend on the order in which prompts are asked, beyond rounding.")
+    def test_answers_do_not_depend_on_the_order(self) -> None:
+        self.judge_turned()
+
+    @requirement("RWD-090", "A prompt's answer MUST NOT depend on longer prompts beside it, beyond rounding.")
+    def test_answers_do_not_depend_on_padding(self) -> None:
+        self.judge_padding()
+
+    @requirement("RWD-100", "The same question MUST have the same answer again, beyond rounding.")
+    def test_answers_repeat(self) -> None:
+        self.judge_repeat()

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from conformance import criteria
-from conformance.suite import ConformanceSuite
+from suites.company import InCompany
 
 
-class Scored(ConformanceSuite):
+class Scored(InCompany):
     """Subclasses say with `score` which numbers of an answer are scores; their inputs have `groups` and `grades`."""
 
     @staticmethod

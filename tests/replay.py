@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from replay_runner import ReplayRunner
+
 from conformance import checkpoint
 from conformance.catalogue import Model, load_catalogue
 from conformance.criteria.observed import VisionRequested
@@ -16,7 +18,7 @@ from conformance.inventory import load_suites, resolve
 from conformance.reference import compute, store
 from conformance.registry import discover
 from conformance.runner import Effective, Observation, VisionEffective
-from conformance.suite import Answers, Bench, ConformanceSuite
+from conformance.suite import Answers, Ask, Bench, ConformanceSuite
 from conformance.tokenization import Tokenizer
 
 Alter = Callable[[str, Any], Any]
@@ -49,9 +51,16 @@ def recorded(name: str, dtype: str, precision: str) -> tuple[store.Part, store.P
 
 
 def bench(
-    name: str, dtype: str = "bfloat16", precision: str = "eager", alter: Alter = lambda name, found: found
+    name: str,
+    dtype: str = "bfloat16",
+    precision: str = "eager",
+    alter: Alter = lambda name, found: found,
+    **runner_faults: Any,
 ) -> Bench:
-    """A bench whose engine answers with the yardstick's observations, changed by `alter(name, observation)`."""
+    """A bench whose engine answers with the yardstick's observations, changed by `alter(name, observation)`.
+
+    `runner_faults` are those of `ReplayRunner`, which plays the engine where prompts are asked in another company.
+    """
     model, suite = embedded()[name]
     reference, yardstick = recorded(name, dtype, precision)
     layers = checkpoint.layers(model.folder)
@@ -64,9 +73,21 @@ def bench(
 
     def answer(asked: str) -> Observation:
         recorded_as = _STANDS_FOR.get(asked, asked)
-        honest = yardstick.get(recorded_as, reference[recorded_as])
+        if recorded_as in reference:
+            honest = yardstick.get(recorded_as, reference[recorded_as])
+        else:
+            honest = _in_company(suite, asked)
         found: Observation = alter(asked, replace(honest, effective=ran))
         return found
+
+    def _in_company(suite: Any, asked: str) -> Any:
+        compared = suite.compared
+        recorded = replace(yardstick[compared], prompt_token_ids=reference[compared].prompt_token_ids)
+        template = str(parameters(model).get("template", ""))
+        runner = ReplayRunner(compared, recorded, suite.inputs(), ran, template=template, **runner_faults)
+        known = Answers(reference.__getitem__)
+        asking = Ask(runner, suite.inputs(), parameters(model), {}, Tokenizer(model.folder), known, None)  # type: ignore[arg-type]
+        return getattr(suite, asked)(asking)
 
     return Bench(
         observed=Answers(answer),

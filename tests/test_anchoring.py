@@ -15,7 +15,7 @@ from conformance.runner import Effective, Generations, VisionEffective
 from conformance.suite import Answers, Ask
 from conformance.tokenization import Tokenizer
 from conformance.verdict import Verdict
-from suites import anchoring
+from suites import anchoring, company
 
 NAME = "generation-qwen3"
 RAN = Effective("bfloat16", "sdpa", {"flash": 4}, 4, 1)
@@ -81,16 +81,16 @@ def test_only_the_stray_tokens_differ_and_everything_after_them_is_compared() ->
 
 def test_another_kernel_after_the_setback_is_seen() -> None:
     other = Effective("float32", "eager", {"softmax": 4}, 4, 1)
-    together = anchoring._together(RAN, other)
+    together = company.together(RAN, other)
     assert (together.dtype, together.attention) == ("bfloat16, then float32", "sdpa, then eager")
     assert together.kernels == {"flash": 4, "softmax": 4}
 
 
 def test_another_attention_of_the_vision_tower_after_the_setback_is_seen() -> None:
     first, other = (replace(RAN, vision=VisionEffective(name, 3, 5)) for name in ("sdpa", "eager"))
-    assert anchoring._together(first, other).vision == VisionEffective("sdpa, then eager", 3, 10)
-    assert anchoring._together(first, first).vision == VisionEffective("sdpa", 3, 10)
-    assert anchoring._together(RAN, other).vision == other.vision
+    assert company.together(first, other).vision == VisionEffective("sdpa, then eager", 3, 10)
+    assert company.together(first, first).vision == VisionEffective("sdpa", 3, 10)
+    assert company.together(RAN, other).vision == other.vision
 
 
 @pytest.mark.parametrize("cap", [1, 64])

@@ -135,7 +135,7 @@ def test_an_injection_reads_back_as_it_is_written(identifier: str, scope: str, r
 )
 def test_what_is_no_injection_is_refused(text: str) -> None:
     with pytest.raises(
-        UsageError, match="is no injection; it must look like ID, ID@middle or ID@middle,rate=0.01"
+        UsageError, match=r"is no injection; it must look like ID, ID@middle or ID@middle,rate=0\.01"
     ) as e:
         parse_injection(text)
     assert "\x1b" not in str(e.value)

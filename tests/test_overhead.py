@@ -156,6 +156,10 @@ def test_every_case_is_run_upstream_with_the_observation_that_it_judges() -> Non
         ("embedding", "embedding-qwen3", "vectors"): 24,
         ("embedding", "embedding-qwen3", "shortened"): 12,
         ("embedding", "embedding-xlmr", "vectors"): 24,
+        ("embedding", "embedding-qwen3", "alone"): 8,
+        ("embedding", "embedding-qwen3", "in_eights"): 8,
+        ("embedding", "embedding-xlmr", "alone"): 8,
+        ("embedding", "embedding-xlmr", "in_eights"): 12,
     }
 
 

@@ -149,7 +149,7 @@ def _varied(null: Null, group: Group, engine_class: str) -> Varied:
         varied = Varied(group.cases, null, False)
     else:
         claims = {case.precision} | ({_tower_claim(case)} if case.vision is not None else set())
-        why = null.refusal(_configuration(case), case.role, case.effective_target.attention, claims, case.batch)
+        why = null.refusal(_configuration(case), case.role, case.effective_target.attention, claims, case.claim.batch)
         if why is not None:
             raise NotVaried(f"{null.id}: {why}")
         varied = Varied(group.cases, null, True)

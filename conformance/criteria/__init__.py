@@ -8,7 +8,17 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-_MODULES = ("attention", "attention_probes", "classes", "observed", "score", "tokens", "vector", "vision")
+_MODULES = (
+    "attention",
+    "attention_probes",
+    "classes",
+    "metamorphic",
+    "observed",
+    "score",
+    "tokens",
+    "vector",
+    "vision",
+)
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from conformance.criteria import divergence
 from conformance.criteria.arrays import Float64, Triple, as_float64, not_finite, triple
+from conformance.criteria.diagnosis import of_classes, of_scores
 from conformance.criteria.finding import Decides, Measure, conclude, refuse
 from conformance.criteria.limits import limits
 from conformance.criteria.measures import pooled_measures
@@ -23,7 +24,8 @@ def agrees(*, x: ArrayLike, r: ArrayLike, e: ArrayLike, dtype: str, precision: s
     """Engine's logits x against reference r, both [n, K], centred (a constant added to all K changes no class).
 
     Judged: the pooled ratio, the worst prompt, and the ratio of KL(r || x) to KL(r || e); in float32 also the
-    relative error, where `precision` claims `ieee`. UNDERPOWERED where n (K - 1) is below 256.
+    relative error, where `precision` claims `ieee`. Reported: offset and gain, and in the message of a failure what
+    they, or another order of the classes, suggest. UNDERPOWERED where n (K - 1) is below 256.
     ValueError where r, e, `dtype` or `precision` are at fault, or there are fewer than two classes.
     """
     name = "classes.agrees"
@@ -46,6 +48,7 @@ def agrees(*, x: ArrayLike, r: ArrayLike, e: ArrayLike, dtype: str, precision: s
     reference, engine, yardstick = (_log_softmax(values) for values in (t.r, t.x, t.e))
     judged = pooled_measures(found, pooled_limit, precision, widened_to=start)
     judged.append(_single(found))
+    shape, diagnosis = of_classes(t.x, t.r)
     judged += divergence.ratio_measure(
         float(divergence.terms(reference, engine).sum()),
         float(divergence.terms(reference, yardstick).sum()),
@@ -55,7 +58,7 @@ def agrees(*, x: ArrayLike, r: ArrayLike, e: ArrayLike, dtype: str, precision: s
         samples=limit.divergence_samples,
         share=(classes - 1) * limit.independent_share.value,
     )
-    return conclude(name, compared, [*judged, power], rows=t.rows)
+    return conclude(name, compared, [*judged, *shape, power], rows=t.rows, diagnosis=diagnosis)
 
 
 def offsets_agree(*, x: ArrayLike, r: ArrayLike, e: ArrayLike, dtype: str, precision: str = "ieee") -> Judgement:
@@ -81,8 +84,9 @@ def offsets_agree(*, x: ArrayLike, r: ArrayLike, e: ArrayLike, dtype: str, preci
     size = np.sqrt(np.square(t.r).mean(axis=1))
     floor = limits().ratio.floor_eps.value * eps(dtype) * size / np.sqrt(t.r.shape[1])
     found = Errors(dtype, found.engine, np.maximum(found.allowed, floor), size)
-    judged = [*pooled_measures(found, pooled_limit, precision, widened_to=start), _single(found)]
-    return conclude(name, compared, [*judged, power], rows=t.rows)
+    shape, diagnosis = of_scores(t.x.mean(axis=1), t.r.mean(axis=1))
+    judged = [*pooled_measures(found, pooled_limit, precision, widened_to=start), _single(found), *shape]
+    return conclude(name, compared, [*judged, power], rows=t.rows, diagnosis=diagnosis)
 
 
 def top_classes_agree(*, x: ArrayLike, r: ArrayLike, e: ArrayLike) -> Judgement:

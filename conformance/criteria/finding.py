@@ -41,11 +41,13 @@ def conclude(
     rows: Mapping[str, NDArray[Any]],
     faults: Sequence[str] = (),
     doubts: Sequence[str] = (),
+    diagnosis: str = "",
 ) -> Judgement:
     """The judgement that follows from the figures.
 
     FAIL where a deciding figure does not hold or a fault was found; else UNDERPOWERED where a power figure does not
-    hold or there is a doubt; else PASS. `compared` says what was compared, on what ("12 embeddings of 64 numbers").
+    hold or there is a doubt; else PASS. `compared` says what was compared, on what ("12 embeddings of 64 numbers"),
+    `diagnosis` what a failure looks like.
     """
     figures = tuple(measure.figure for measure in measures)
     broken = [measure for measure in measures if not measure.figure.holds]
@@ -53,12 +55,10 @@ def conclude(
     weak = [measure for measure in broken if measure.decides is Decides.POWER]
     if wrong or faults:
         said = [*(_said(measure) for measure in wrong), *faults]
-        message = f"{compared}: {_listed(said)}"
+        message = " ".join([f"{compared}: {_listed(said)}", *([diagnosis] if diagnosis else [])])
         if wrong and not faults and all(_is_grey(measure) for measure in wrong):
-            message += (
-                f" It lies in the grey zone, within {limits().ratio.grey_zone.value:g} times the limit: "
-                "more prompts than these would decide it; until then it is a failure."
-            )
+            message += f" It lies in the grey zone, within {limits().ratio.grey_zone.value:g} times the limit."
+            return Judgement(criterion, Verdict.FAIL, message, figures, rows, stage="grey")
         return Judgement(criterion, Verdict.FAIL, message, figures, rows)
     if weak or doubts:
         said = [*doubts, *(_said(measure) for measure in weak)]

@@ -133,6 +133,19 @@ class AttentionLimits:
     chosen_eps: Limit
 
 
+class MetamorphicLimits:
+    """Two answers of one engine to one question."""
+
+    prompts: Limit
+    pooled_16bit: Limit
+    single: Limit
+    single_sigma: Limit
+    own_values: Limit
+    floor_eps_16bit: Limit
+    floor_eps_float32: Limit
+    moved: Limit
+
+
 @dataclass(frozen=True)
 class QuantileLimits:
     """A table of sqrt(F quantile): how far the ratio of two equal errors strays by chance."""
@@ -156,6 +169,7 @@ class Limits:
     classes: ClassLimits
     tokens: TokenLimits
     attention: AttentionLimits
+    metamorphic: MetamorphicLimits
     quantile: QuantileLimits
 
 
@@ -166,6 +180,7 @@ _GROUPS: Mapping[str, type[Any]] = {
     "classes": ClassLimits,
     "tokens": TokenLimits,
     "attention": AttentionLimits,
+    "metamorphic": MetamorphicLimits,
     "quantile": QuantileLimits,
 }
 

@@ -19,18 +19,24 @@ def pooled_measures(found: Errors, limit: Limit, precision: str, *, widened_to: 
     """
     if precision not in PRECISIONS:
         raise ValueError(unknown("precision", precision, PRECISIONS))
+    measure = pooled_measure(found, limit, widened_to=widened_to)
+    error = pooled(found, limit.value).relative_error
+    if EPS[found.dtype] == EPS["float32"] and precision == "ieee":
+        ieee = limits().ratio.ieee_relative_error_float32
+        figure = Figure("relative error", error, ieee.value, "max", ieee.provenance, ieee.name)
+        return [measure, Measure(figure, Decides.EXACT)]
+    return [measure, Measure(Figure("relative error", error))]
+
+
+def pooled_measure(found: Errors, limit: Limit, *, widened_to: float | None = None) -> Measure:
+    """The pooled ratio; `widened_to` replaces the limit's value where the samples are too few for it."""
     start = limit.value if widened_to is None else widened_to
     ratio = pooled(found, start)
     provenance = limit.provenance
     if start > limit.value:
         provenance += f"; widened from {limit.value:g} for few samples: {limits().quantile.ratios.provenance}"
     explained = _explained(ratio, start, provenance)
-    measures = [Measure(Figure("pooled ratio", ratio.value, ratio.limit, "max", explained, limit.name))]
-    if EPS[found.dtype] == EPS["float32"] and precision == "ieee":
-        ieee = limits().ratio.ieee_relative_error_float32
-        figure = Figure("relative error", ratio.relative_error, ieee.value, "max", ieee.provenance, ieee.name)
-        return [*measures, Measure(figure, Decides.EXACT)]
-    return [*measures, Measure(Figure("relative error", ratio.relative_error))]
+    return Measure(Figure("pooled ratio", ratio.value, ratio.limit, "max", explained, limit.name))
 
 
 def single_measure(found: Errors, limit: Limit, prompts: list[int] | None = None) -> Measure:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from conformance.criteria.arrays import Float64, Triple, triple
+from conformance.criteria.diagnosis import of_scores
 from conformance.criteria.finding import Decides, Measure, conclude, refuse
 from conformance.criteria.limits import limits
 from conformance.criteria.measures import pooled_measures
@@ -35,6 +36,7 @@ def agrees(
 
     Judged: the pooled ratio, the worst score, the bias (mean error) and the slope of the error on r, each against
     the yardstick's own plus its standard error; in float32 also the relative error, where `precision` claims `ieee`.
+    Reported: offset and gain, and in the message of a failure what they suggest.
     With `probabilities_only` (log-odds computed from probabilities) only prompts with a reference probability in
     0.02 to 0.98 count. UNDERPOWERED with fewer than 128 of them, where more than half are outside, or where the
     reference's scores hardly differ. ValueError where r, e, `dtype` or `precision` are at fault.
@@ -58,13 +60,15 @@ def agrees(
     if start is None:
         doubt = f"{count} scores are too few for any ratio, at least {limits().quantile.samples.values[0]:g} are needed"
         return conclude(name, compared, measures, rows=everything.rows, doubts=[doubt])
+    shape, diagnosis = of_scores(t.x, t.r)
     judged = [
         *pooled_measures(errors(_unbiased(t), dtype), pooled_limit, precision, widened_to=start),
         _single(t, dtype),
         *_bias_and_slope(t, dtype),
         *_spread(t, dtype),
+        *shape,
     ]
-    return conclude(name, compared, [*judged, *measures], rows=everything.rows)
+    return conclude(name, compared, [*judged, *measures], rows=everything.rows, diagnosis=diagnosis)
 
 
 def are_ordered(

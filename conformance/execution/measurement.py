@@ -136,7 +136,8 @@ class Measurement:
         started, clock, computing_s = now(), time.monotonic(), self.references.computing_s
         attempt = session.attempt(case.test, self.references)
         duration = max(0.0, time.monotonic() - clock - (self.references.computing_s - computing_s))
-        rows = next((one for one in reversed(attempt.judgements) if one.verdict is not Verdict.PASS and one.rows), None)
+        failing = () if attempt.outcome.verdict is Verdict.PASS else attempt.judgements
+        rows = next((one for one in reversed(failing) if one.verdict is not Verdict.PASS and one.rows), None)
         return self._result(
             case,
             attempt.outcome,

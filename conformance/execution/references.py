@@ -52,11 +52,13 @@ class References:
         precision: str,
         fit: Fit | None = None,
         digest: str = "",
+        times: int = 1,
     ) -> tuple[Part, Part]:
         """Reference and yardstick for `request.dtype` under the claimed `precision`.
 
         `fit` says in which dtype the reference is computed on this host, and how long that may take; `digest` is that
-        of the folder when it was fetched. Raises CheckpointError where the folder has another one now,
+        of the folder when it was fetched; `times` as many prompts as usual may take as many times as long.
+        Raises CheckpointError where the folder has another digest now,
         UncheckedReference where a reference in float32 is not exact enough for this yardstick,
         ValueError where there is no yardstick for the claim, StoreError for a damaged part, ReferenceFailed
         where computing one failed, and Unavailable where this machine lacks what computes them. A suite that compares
@@ -80,7 +82,8 @@ class References:
                 return reference, yardstick
         parts = cached(identity)
         subject = compute.Subject(suite, request, Tokenizer(folder))
-        self._patience = max(self.seconds, PATIENCE * fit.reference_s) if fit is not None else self.seconds
+        usual = max(self.seconds, PATIENCE * fit.reference_s) if fit is not None else self.seconds
+        self._patience = times * usual
         reference = parts.load(compute.REFERENCE) or self._compute_reference(subject, parts)
         yardstick = parts.yardstick(name, reference)
         if yardstick is None:

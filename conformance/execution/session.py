@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +21,7 @@ from conformance.execution.errors import (
     WorkerCrashed,
     WorkerGone,
 )
+from conformance.execution.fresh import FACTOR, as_fresh, decided, is_grey, undecided, with_fresh_inputs
 from conformance.execution.group import Group, claimed_precision
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
 from conformance.execution.pools import Pools
@@ -30,7 +31,7 @@ from conformance.judgement import Judgement
 from conformance.models.fit import PATIENCE
 from conformance.plan import Case
 from conformance.runner import Effective, Unavailable
-from conformance.suite import Answers, Ask, Bench, Underpowered
+from conformance.suite import Answers, Ask, Bench, ConformanceSuite, Underpowered
 from conformance.tokenization import Tokenizer
 from conformance.verdict import Verdict
 
@@ -84,6 +85,11 @@ class Session:
                 self.peak_mib = max(self.peak_mib, float(facts.get("peak_resident_mib", 0.0)))
             runner.__exit__(kind, error, trace)
 
+    def _release(self) -> None:
+        """End the worker; the next case that asks loads the model again."""
+        with contextlib.suppress(ExecutionError):  # what was judged before must not be lost with it
+            self.__exit__(None, None, None)
+
     @property
     def given_up(self) -> bool:
         """Whether the target crashed too often."""
@@ -98,13 +104,34 @@ class Session:
         """Run one test method; whatever it, the reference or the worker raises becomes the outcome."""
         if self.given_up:
             return Attempt(self.given_up_because)
+        found = self._judged(self.suite, test, lambda: self._shared_bench(references))
+        return self._decided(test, found, references) if is_grey(found.outcome, found.judgements) else found
+
+    def _decided(self, test: str, grey: Attempt, references: References) -> Attempt:
+        """The attempt after a figure in the grey zone was put to fresh prompts."""
+        case = next(case for case in self.group.cases if case.test == test)
+        try:
+            suite = with_fresh_inputs(self.suite, case.id)
+            self._release()  # reference and engine never hold memory together
+            bench = self._make_bench(suite, references, times=FACTOR)
+        except Exception as error:
+            return replace(grey, outcome=undecided(grey.outcome, f"{type(error).__name__}: {error}"))
+        fresh = self._judged(suite, test, lambda: bench, times=FACTOR)
+        judgements = as_fresh(fresh.judgements)
+        outcome = decided(grey.outcome, fresh.outcome, judgements)
+        return Attempt(outcome, (*grey.judgements, *judgements), fresh.effective or grey.effective)
+
+    def _judged(
+        self, suite: type[ConformanceSuite], test: str, make_bench: Callable[[], Bench], *, times: int = 1
+    ) -> Attempt:
+        """Run one test method of `suite` at a bench; with `times` as many prompts it has as many times as long."""
         judgements: tuple[Judgement, ...] = ()
         effective: Effective | None = None
         error: BaseException | None
         try:
-            bench = self._shared_bench(references)
-            self._prepare()
-            case = self.suite(test)
+            bench = make_bench()
+            self._prepare(times)
+            case = suite(test)
             case.bench = bench
             recorder = Recorder()
             case.run(recorder)
@@ -130,27 +157,29 @@ class Session:
             raise self._refusal
         if self._bench is None:
             try:
-                self._bench = self._make_bench(references)
+                self._bench = self._make_bench(self.suite, references)
             except Exception as error:
                 self._refusal = error
                 raise
         return self._bench
 
-    def _make_bench(self, references: References) -> Bench:
+    def _make_bench(self, suite: type[ConformanceSuite], references: References, *, times: int = 1) -> Bench:
+        """The bench for the inputs of `suite`; `times` as many as its own have no reference in any package."""
         case = self.group.first
         has_files = case.model.tier != NO_MODEL
         if has_files:
             checkpoint.check(case.model.folder)
         reference, yardstick = references.get(
-            self.suite,
+            suite,
             self.request,
-            embedded=case.model.tier == "embedded",
+            embedded=times == 1 and case.model.tier == "embedded",
+            times=times,
             precision=claimed_precision(case),
             fit=case.fit,
             digest=case.model.digest,
         )
         tokenizer = Tokenizer(case.model.folder)
-        make_inputs: Callable[..., Any] = self.suite.inputs
+        make_inputs: Callable[..., Any] = suite.inputs
         inputs = make_inputs(**case.model.parameters.get("inputs", {}))
         known = Answers(reference.__getitem__)
 
@@ -165,7 +194,7 @@ class Session:
                 own=observed,
                 claim=case.claim,
             )
-            return getattr(self.suite, name)(question)
+            return getattr(suite, name)(question)
 
         observed = Answers(ask, is_final=lambda error: not isinstance(error, LOST))
 
@@ -186,7 +215,7 @@ class Session:
             claim=case.claim,
         )
 
-    def _prepare(self) -> None:
+    def _prepare(self, times: int = 1) -> None:
         """Load the model in a worker unless a living one has it, and start the clock of the next case.
 
         Raises what loading raises; an error that is no crash is raised again for every later case.
@@ -200,7 +229,7 @@ class Session:
                 self._pools.get(self._engine_class, self.group.first.start, self.group.first.environment),
                 self._engine_class,
                 load_seconds=self._load_seconds,
-                call_seconds=self._case_seconds,
+                call_seconds=times * self._case_seconds,
             )
             try:
                 self.loads += 1
@@ -216,7 +245,7 @@ class Session:
                 self._refusal = error
                 raise
             self._runner = runner
-        self._runner.deadline = Deadline.after(self._case_seconds)
+        self._runner.deadline = Deadline.after(times * self._case_seconds)
 
     def _lose(self) -> None:
         """Count a crash, and end what is left of the worker."""

@@ -40,7 +40,9 @@ def encoder(config: Config, role: str) -> str | None:
 
 def generates(config: Config, role: str) -> str | None:
     """Tokens are decoded with a cache of keys and values, or a kernel is called as if they were."""
-    return None if role in ("generation", "multimodal", KERNEL_ROLE) else f"a model with the role {role} decodes no tokens"
+    return (
+        None if role in ("generation", "multimodal", KERNEL_ROLE) else f"a model with the role {role} decodes no tokens"
+    )
 
 
 def sees(config: Config, role: str) -> str | None:

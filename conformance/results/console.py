@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from conformance.duration import clock, in_words
+from conformance.judgement import decisive
 from conformance.results.comparison import Change, Comparison
 from conformance.results.document import BASELINE_MEANINGS, EXIT_MEANINGS, count_verdicts, final_exit_code
 from conformance.results.explanation import describe, explain
@@ -22,7 +23,7 @@ from conformance.results.going_on import is_unfinished
 from conformance.results.journal import RunHeader
 from conformance.results.margin import Margin, worst_margin
 from conformance.results.printable import encodable, one_line, printable
-from conformance.results.record import CaseResult
+from conformance.results.record import CaseResult, was_decided_afresh
 from conformance.results.silence import fall_silent
 from conformance.results.summary_table import summary_table
 from conformance.verdict import Verdict
@@ -136,6 +137,8 @@ class Console:
             elif (result.verdict, result.reason) not in self._known:  # the others are counted, here and at the end
                 self._known.add((result.verdict, result.reason))
                 self._line(f"{headline}: {result.reason}".rstrip(": "), _colour(result.verdict))
+        elif was_decided_afresh(result):
+            self._line(f"{result.verdict} {result.id}: {result.message}", "yellow")
         self._progress("")
 
     def group_finished(self, target: str, model: str, results: Sequence[CaseResult]) -> None:
@@ -146,7 +149,10 @@ class Console:
         if not any(result.verdict.is_executed for result in results):
             return
         worst = worst_margin(
-            (result.id, figure) for result in results for judgement in result.judgements for figure in judgement.figures
+            (result.id, figure)
+            for result in results
+            for judgement in decisive(result.judgements)
+            for figure in judgement.figures
         )
         self._line(
             f"[{self._done}/{self._planned}] {target} {model}: "

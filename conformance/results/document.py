@@ -12,11 +12,12 @@ from typing import Any
 
 from conformance.catalogue import NO_MODEL
 from conformance.disclaimed import SUITE
+from conformance.judgement import decisive
 from conformance.results.journal import RunHeader
 from conformance.results.margin import worst_margin
 from conformance.results.output import write_atomically
 from conformance.results.plain import to_plain
-from conformance.results.record import CaseResult, Counters
+from conformance.results.record import CaseResult, Counters, was_decided_afresh
 from conformance.verdict import Verdict
 
 SCHEMA_VERSION = 1
@@ -164,7 +165,10 @@ def count_verdicts(results: Iterable[CaseResult]) -> dict[str, int]:
 
 def _tally(results: Sequence[CaseResult]) -> dict[str, Any]:
     worst = worst_margin(
-        (result.id, figure) for result in results for judgement in result.judgements for figure in judgement.figures
+        (result.id, figure)
+        for result in results
+        for judgement in decisive(result.judgements)
+        for figure in judgement.figures
     )
     return {"verdicts": count_verdicts(results), "worst": None if worst is None else worst.to_json()}
 
@@ -185,6 +189,12 @@ def _told_by(results: Sequence[CaseResult], planned: int) -> list[str]:
         claims = "the profile claims it" if len(refused) == 1 else "the profile claims them"
         sentences.append(
             f"{_cases(len(refused), 'was', 'were')} refused by the engine although {claims}: {_reasons(refused)}."
+        )
+    second = [result.id for result in results if result.verdict is Verdict.PASS and was_decided_afresh(result)]
+    if second:
+        sentences.append(
+            f"{_cases(len(second), 'was', 'were')} just beyond a limit on the suite's own prompts and decided on four "
+            f"times as many fresh ones, where all limits hold: {', '.join(second)}."
         )
     # What is disclaimed was called to see it refused: nothing is thereby covered.
     executed = [result for result in results if result.verdict.is_executed and result.suite != SUITE.name]

@@ -17,7 +17,8 @@ def explain(case: Mapping[str, Any]) -> str:
     lines += [text for text in (case["message"] or case["reason"],) if text]
     for judgement in case["judgements"]:
         said = any(judgement["message"] in line for line in lines)
-        lines.append(f"{judgement['verdict']} {judgement['criterion']}" + ("" if said else f": {judgement['message']}"))
+        name = f"{judgement['criterion']}{on_which(judgement)}"
+        lines.append(f"{judgement['verdict']} {name}" + ("" if said else f": {judgement['message']}"))
         lines += [f"  {line}" for line in _figure_lines(judgement)]
     lines += [f"{name}: {value}" for name, value in circumstances(case).items()]
     if case["rows_file"]:
@@ -44,6 +45,11 @@ def circumstances(case: Mapping[str, Any]) -> dict[str, str]:
     if case["quirks"]:
         texts["quirks"] = ", ".join(case["quirks"])
     return texts
+
+
+def on_which(judgement: Mapping[str, Any]) -> str:
+    """Which prompts a judgement was made on, where there were fresh ones."""
+    return {"grey": " (grey zone)", "fresh": " (fresh prompts)"}.get(judgement.get("stage", ""), "")
 
 
 def describe(figure: Figure) -> str:

@@ -17,7 +17,7 @@ from xml.dom.minidom import Document, Element
 
 from xmlrunner.result import _TestInfo, _XMLTestResult
 
-from conformance.results.explanation import circumstances, describe, explain
+from conformance.results.explanation import circumstances, describe, explain, on_which
 from conformance.results.flavour import DEFAULT_FLAVOUR
 from conformance.results.output import write_atomically
 from conformance.results.printable import capped, one_line, printable
@@ -171,6 +171,7 @@ def _properties(case: Mapping[str, Any], beside: str) -> list[tuple[str, str]]:
         ("id", case["id"]),
         ("verdict", case["verdict"]),
         *([("baseline", beside)] if beside else []),
+        *([("decided", one_line(case["message"]))] if _is_decided_afresh(case) else []),
         ("requirement", f"{case['requirement_id']}: {case['statement']}"),
         *circumstances(case).items(),
     ]
@@ -178,9 +179,14 @@ def _properties(case: Mapping[str, Any], beside: str) -> list[tuple[str, str]]:
         for item in judgement["figures"]:
             figure = figure_from_json(item, f"case {case['id']!r}, a figure")
             source = f" [{figure.provenance}]" if figure.provenance else ""
-            pairs.append((f"{judgement['criterion']}: {figure.name}", f"{describe(figure)}{source}"))
+            name = f"{judgement['criterion']}{on_which(judgement)}: {figure.name}"
+            pairs.append((name, f"{describe(figure)}{source}"))
     pairs += [(key, case[key]) for key in ("rows_file", "reproduce") if case[key]]
     return pairs
+
+
+def _is_decided_afresh(case: Mapping[str, Any]) -> bool:
+    return any(judgement.get("stage") == "fresh" for judgement in case["judgements"])
 
 
 def _fitting(pairs: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:

@@ -146,6 +146,11 @@ class Counters:
         return Counters(**counts, peak_worker_mib=number_from_json(fields[names[-1]], f"{where}, {names[-1]}"))
 
 
+def was_decided_afresh(result: CaseResult) -> bool:
+    """Whether the verdict comes from fresh prompts, because a figure was in the grey zone."""
+    return any(judgement.stage == "fresh" for judgement in result.judgements)
+
+
 def figure_to_json(figure: Figure) -> dict[str, Any]:
     """One figure as results.json and the rows files hold it."""
     return {
@@ -228,18 +233,27 @@ def _judgement_to_json(judgement: Judgement) -> dict[str, Any]:
         "verdict": judgement.verdict.value,
         "message": judgement.message,
         "figures": [figure_to_json(figure) for figure in judgement.figures],
+        **({"stage": judgement.stage} if judgement.stage else {}),
     }
 
 
 def _judgement(data: Any, where: str) -> Judgement:
-    fields = exactly(data, ["criterion", "verdict", "message", "figures"], f"{where}, a judgement")
+    staged = ["stage"] if isinstance(data, Mapping) and "stage" in data else []
+    fields = exactly(data, ["criterion", "verdict", "message", "figures", *staged], f"{where}, a judgement")
     where = f"{where}, judgement {fields['criterion']!r}"
     return Judgement(
         criterion=text_at(fields["criterion"], where),
         verdict=_verdict(fields["verdict"], where),
         message=text_at(fields["message"], f"{where}, message"),
         figures=tuple(figure_from_json(item, f"{where}, a figure") for item in list_at(fields["figures"], where)),
+        stage=_stage(fields.get("stage", ""), where),
     )
+
+
+def _stage(value: object, where: str) -> Literal["", "grey", "fresh"]:
+    if value not in ("", "grey", "fresh"):
+        raise RecordError(f'{where}: stage is {value!r}; it is "grey" or "fresh"')
+    return value
 
 
 def _verdict(value: object, where: str) -> Verdict:

@@ -50,10 +50,10 @@ def write_rows(
 ) -> str | None:
     """Keep the judgement's arrays and return the file's path relative to `output`; None if it has no arrays.
 
-    Floats keep their width; token ids stay integers. Where the arrays are larger than `cap` bytes together, as
-    many whole leading rows are kept as fit, one at least, and the file says how many there were. A later judgement of the same
-    case replaces an earlier one. Raises ValueError for arrays that do not share a leading axis or hold no numbers,
-    `OutputError` where the file cannot be written.
+    Floats keep their width; token ids stay integers. Where the arrays are larger than `cap` bytes together, as many
+    whole leading rows are kept as fit, one at least, and the file says how many there were. A later judgement of the
+    same case replaces an earlier one. Raises ValueError for arrays that do not share a leading axis or hold no
+    numbers, `OutputError` where the file cannot be written.
     """
     if not judgement.rows:
         return None

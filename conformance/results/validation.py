@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conformance.judgement import decisive
 from conformance.results import strict_json
 from conformance.results.comparison import Comparison, verdicts
 from conformance.results.document import SCHEMA_VERSION, exit_code, summarise
@@ -60,6 +61,9 @@ def document_faults(document: Any) -> list[str]:
         faults.append(f"$.run.planned: is {run['planned']}, but there are {len(results)} cases")
     faults += _baseline_faults(document, results)
     for result in results:
+        against = [one.criterion for one in decisive(result.judgements) if one.verdict is not Verdict.PASS]
+        if result.verdict is Verdict.PASS and against:
+            faults.append(f"$.cases[{result.id!r}]: is PASS, but {against} did not pass")
         for judgement in result.judgements:
             broken = [figure.name for figure in judgement.figures if not figure.holds]
             if broken and judgement.verdict is Verdict.PASS:

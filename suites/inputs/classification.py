@@ -11,6 +11,7 @@ from functools import cache
 from random import Random
 
 from . import lexicon
+from .draws import chained, draws
 from .passages import BOUNDARIES, keyed, mostly_short, passage
 
 LABELS: tuple[str, ...] = tuple(lexicon.CATEGORIES)
@@ -57,6 +58,12 @@ def inputs(seed: int = 0) -> ClassificationInputs:
     rng.shuffle(lengths)
     made = [_text(rng, tokens, tokens in (150, 180, 220)) for tokens in lengths]
     return ClassificationInputs((*(text for text, _ in made), lexicon.TEXT), (*(label for _, label in made), None))
+
+
+def fresh(seed: int, factor: int) -> ClassificationInputs:
+    """`factor` draws like `inputs`."""
+    drawn = draws(inputs, seed, factor)
+    return ClassificationInputs(chained([each.texts for each in drawn]), chained([each.labels for each in drawn]))
 
 
 def held_out(seed: int, count: int) -> ClassificationInputs:

@@ -11,6 +11,7 @@ from functools import cache
 from random import Random
 
 from . import lexicon
+from .draws import chained, draws
 from .passages import BOUNDARIES, mostly_short, passage
 
 MODEL_TOKENS = 1280
@@ -77,6 +78,16 @@ def inputs(seed: int = 0) -> EmbeddingInputs:
     rng.shuffle(lengths)
     prompts, partners = _pairs(rng, lengths, free_text)
     return EmbeddingInputs((*prompts, "", lexicon.TEXT), (*partners, None, None))
+
+
+def fresh(seed: int, factor: int) -> EmbeddingInputs:
+    """`factor` draws like `inputs`."""
+    drawn = draws(inputs, seed, factor)
+    partners: list[int | None] = []
+    for each in drawn:
+        start = len(partners)
+        partners += [None if partner is None else start + partner for partner in each.partners]
+    return EmbeddingInputs(chained([each.prompts for each in drawn]), tuple(partners))
 
 
 def held_out(seed: int, count: int) -> EmbeddingInputs:

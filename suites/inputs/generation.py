@@ -6,12 +6,14 @@ have no word twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from . import lexicon
+from .draws import chained, draws
 from .passages import BOUNDARIES, mostly_short
 
 NEW_TOKENS = 128
@@ -92,6 +94,9 @@ def _some_period(rng: Random, words: int) -> int:
     return rng.randint(3, max(3, int((words - 2) / 1.1)))
 
 
+Inputs = TypeVar("Inputs", bound=GenerationInputs)
+
+
 @cache
 def inputs(seed: int = 0) -> GenerationInputs:
     """32 prompts of 15 to 1,150 tokens with a known continuation, one of a single token without, and 10 stops."""
@@ -107,6 +112,20 @@ def inputs(seed: int = 0) -> GenerationInputs:
     stops += [_until_word(rng, 100, 60, 9), _until_word(rng, 300, 200, 30)]
     return GenerationInputs(
         (*(prompt for prompt, _ in made), lexicon.TEXT), (*(_joined(words) for _, words in made), None), tuple(stops)
+    )
+
+
+def fresh(seed: int, factor: int) -> GenerationInputs:
+    """`factor` draws like `inputs`."""
+    return several(draws(inputs, seed, factor))
+
+
+def several(drawn: Sequence[Inputs]) -> Inputs:
+    """All prompts of these draws, and the stops of the first: no ratio is made of those."""
+    return replace(
+        drawn[0],
+        prompts=chained([each.prompts for each in drawn]),
+        continuations=chained([each.continuations for each in drawn]),
     )
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
+from .draws import chained, draws
 from .pictures import SIDES, Cells
 from .scenes import FOR_EVER, ONCE, Scene, Shape, draw_pair, draw_scene, joined
 
@@ -195,6 +196,25 @@ def inputs(seed: int = 0) -> MultimodalInputs:
         scenes += draw_pair(rng, shapes, words, order)
     ended = [draw_scene(rng, shapes, words) for shapes, words in ENDED]
     return _inputs(scenes, ended, image_order=pairs[False], frame_order=pairs[True])
+
+
+def fresh(seed: int, factor: int) -> MultimodalInputs:
+    """`factor` draws like `inputs`, with the prompts that end of the first: no ratio is made of those."""
+    drawn = draws(inputs, seed, factor)
+    starts = [number * len(drawn[0].prompts) for number in range(factor)]
+
+    def moved(pairs: Sequence[Sequence[tuple[int, int]]]) -> tuple[tuple[int, int], ...]:
+        return tuple((start + i, start + j) for start, each in zip(starts, pairs, strict=True) for i, j in each)
+
+    return MultimodalInputs(
+        chained([each.prompts for each in drawn]),
+        chained([each.images for each in drawn]),
+        chained([each.videos for each in drawn]),
+        chained([each.continuations for each in drawn]),
+        drawn[0].ended,
+        moved([each.image_order for each in drawn]),
+        moved([each.frame_order for each in drawn]),
+    )
 
 
 def some_shapes(rng: Random) -> tuple[Shape, ...]:

@@ -10,6 +10,7 @@ from functools import cache
 from random import Random
 
 from . import lexicon
+from .draws import chained, draws, shifted
 from .passages import Block, keyed, mostly_short, passage
 
 INSTRUCTION = "the Document meets the Query"
@@ -81,6 +82,17 @@ def inputs(seed: int = 0) -> RerankInputs:
     short = next(i for i, grade in enumerate(grades) if grade == 0 and lengths[i] <= 40)
     pairs[short] = (pairs[short][0], "")
     return RerankInputs(INSTRUCTION, tuple(pairs), tuple(groups), tuple(grades))
+
+
+def fresh(seed: int, factor: int) -> RerankInputs:
+    """`factor` draws like `inputs`."""
+    drawn = draws(inputs, seed, factor)
+    return RerankInputs(
+        INSTRUCTION,
+        chained([each.pairs for each in drawn]),
+        shifted([each.groups for each in drawn]),
+        chained([each.grades for each in drawn]),
+    )
 
 
 def held_out(seed: int, count: int) -> RerankInputs:

@@ -11,6 +11,7 @@ from random import Random
 from typing import TypedDict
 
 from . import lexicon
+from .draws import chained, draws, shifted
 from .passages import Block, keyed, mostly_short, passage
 
 ASKED = 6
@@ -77,6 +78,16 @@ def inputs(seed: int = 0) -> RewardInputs:
     last_zero = max(i for i, grade in enumerate(grades) if grade == 0)
     conversations[last_zero] = _conversation(conversations[last_zero][0]["content"], "")
     return RewardInputs(tuple(conversations), tuple(groups), tuple(grades))
+
+
+def fresh(seed: int, factor: int) -> RewardInputs:
+    """`factor` draws like `inputs`."""
+    drawn = draws(inputs, seed, factor)
+    return RewardInputs(
+        chained([each.conversations for each in drawn]),
+        shifted([each.groups for each in drawn]),
+        chained([each.grades for each in drawn]),
+    )
 
 
 def held_out(seed: int, count: int) -> RewardInputs:

@@ -25,10 +25,16 @@ def inputs() -> ColourInputs:
     return ColourInputs(pairs, tuple(query for query, _ in pairs[:32]))
 
 
+def fresh(seed: int, factor: int) -> ColourInputs:
+    pairs = tuple((f"colour {seed + index}", f"shade {seed * index % 97}") for index in range(160 * factor))
+    return ColourInputs(pairs, tuple(query for query, _ in pairs[: 32 * factor]))
+
+
 class Colours(ConformanceSuite):
     role = "colours"
     needs = frozenset({"score_pairs", "classify", "generate"})
     inputs = staticmethod(inputs)
+    fresh = staticmethod(fresh)
 
     @observation()
     @staticmethod

@@ -175,6 +175,22 @@ def _lose_device(misdeed: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lose
 
 
+def _grey(found: Any) -> Any:
+    """Half as much again as the rounding of the dtype: beyond the limit of 1.47, and not by a fifth."""
+    exact = np.array([_number(row) for row in found.prompt_token_ids])
+    return replace(found, values=exact + 1.5 * (found.values - exact))
+
+
+def _at_first(misdeed: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A misdeed where the suite's own 160 pairs are asked, none where there are more."""
+    return lambda found: misdeed(found) if len(found.values) <= 160 else found
+
+
+def _then(misdeed: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Grey on the suite's own pairs, and the misdeed on fresh ones."""
+    return lambda found: _grey(found) if len(found.values) <= 160 else misdeed(found)
+
+
 def _need_device(found: Any) -> Any:
     return _hang(found) if Path(os.environ["ZENITH_GONE"]).exists() else found
 
@@ -203,6 +219,12 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "halve": lambda found: replace(found, values=tuple(value / 2 for value in found.values)),
     "nan": lambda found: replace(found, values=np.full_like(found.values, np.nan)),
     "off_by_a_third": lambda found: replace(found, values=found.values * 1.3),
+    "grey": _grey,
+    "grey_at_first": _at_first(_grey),
+    "grey_then_segfault": _then(lambda _: ctypes.string_at(0)),
+    "grey_then_raise": _then(_raise(ValueError("the engine lost its way"))),
+    "grey_then_refuse": _then(_raise(NotSupported("this build knows no more colours"))),
+    "grey_then_nan": _then(lambda found: replace(found, values=np.full_like(found.values, np.nan))),
     "other_kernel": lambda found: replace(found, effective=replace(found.effective, kernels={"zenith::slow": 2})),
     "other_dtype": lambda found: replace(found, effective=replace(found.effective, dtype="float32")),
 }
