@@ -113,6 +113,26 @@ class AttentionInputs:
         """Values that are their key head's number, from 1."""
         return _made(self._suited(self.square, claim), "heads", dtype, self.seed)
 
+    def enlarged(self, factor: int) -> AttentionInputs:
+        """The same forms, those with numbers in batches that are so many times as large."""
+
+        def larger(forms: tuple[Form, ...]) -> tuple[Form, ...]:
+            return tuple(
+                replace(form, batch=form.batch * factor, lengths=form.lengths and form.lengths * factor)
+                for form in forms
+            )
+
+        return replace(
+            self,
+            ordinary=larger(self.ordinary),
+            hard=larger(self.hard),
+            ragged=larger(self.ragged),
+            sliding=larger(self.sliding),
+            capped=larger(self.capped),
+            scaled=larger(self.scaled),
+            repeated=larger(self.repeated),
+        )
+
     def denormal(self, dtype: str, claim: Claim | None) -> tuple[AttentionCall, ...]:
         """One denormal value everywhere, all scores equal, a power of two of keys."""
         forms = (Form((4, 2), 64, 64, 64, causal=False), Form((4, 2), 1, 128, 128, batch=2))
