@@ -30,6 +30,10 @@ class Attention(ConformanceSuite):
     needs = frozenset({"attention"})
     inputs = staticmethod(attention.inputs)
 
+    @staticmethod
+    def fresh(seed: int, factor: int) -> attention.AttentionInputs:
+        return attention.inputs(seed).enlarged(factor)
+
     @observation(reference=False, yardstick=False)
     @staticmethod
     def shown(ask: Ask) -> AttentionOutputs:

@@ -14,7 +14,7 @@ import pytest
 from replay import embedded
 
 from conformance.execution.group import parameters
-from conformance.runner import LoadRequest, NotSupported, Unavailable
+from conformance.runner import LoadRequest, Unavailable
 
 pytestmark = pytest.mark.torch
 
@@ -114,11 +114,6 @@ def test_a_role_of_another_package_is_loaded_by_the_class_that_the_model_names(t
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["os"]}))
     with pytest.raises(ValueError, match="names no model class of transformers as its architecture: 'os'"):
         _runner_as("similarity", folder=folder).__enter__()
-
-
-def test_calls_of_one_kernel_are_not_supported_yet() -> None:
-    with _runner("generation-qwen3") as runner, pytest.raises(NotSupported, match="attention"):
-        runner.attention([])
 
 
 def test_weights_that_are_missing_are_never_made_up(tmp_path: Path) -> None:

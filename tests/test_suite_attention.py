@@ -222,6 +222,15 @@ def test_shapes_cover_sizes_groups_and_lengths() -> None:
     assert len(inputs(shapes="full").ordinary) > 100
 
 
+def test_fresh_inputs_are_four_times_as_many_other_numbers() -> None:
+    first, fresh = inputs(), attention.Attention.fresh(2**40, 4)
+    for forms in ("ordinary", "ragged"):
+        own, other = (each.numeric(getattr(each, forms), "float32", None) for each in (first, fresh))
+        for one, more in zip(own, other, strict=True):
+            assert len(more.query) == 4 * len(one.query) and more.query.shape[1:] == one.query.shape[1:]
+            assert not np.array_equal(more.query[0], one.query[0])
+
+
 @pytest.mark.parametrize("dtype", EVERYTHING.precision)
 def test_inputs_are_numbers_of_the_served_dtype(dtype: str) -> None:
     from conformance.criteria.rounding import rounded

@@ -39,7 +39,8 @@ def main() -> None:
         if model.tier != "embedded" or (only and model.name not in only):
             continue
         for suite in suites:
-            if suite.role in model.roles:
+            compared = resolve(suite.path).observations().values()
+            if suite.role in model.roles and any(each.reference or each.yardstick for each in compared):
                 print(f"{model.name} for {suite.path}", flush=True)
                 _compute(resolve(suite.path), model.name, model.folder, suite.role, parameters(model))
 

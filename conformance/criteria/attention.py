@@ -92,7 +92,7 @@ def agrees(
 
 
 def _measure(name: str, worst: _Worst, limit: Limit) -> Measure:
-    return Measure(Figure(name, worst.value, limit.value, "max", limit.provenance), where=worst.where)
+    return Measure(Figure(name, worst.value, limit.value, "max", limit.provenance, limit.name), where=worst.where)
 
 
 def repeats_are_equal(calls: Sequence[AttentionCall], outputs: AttentionOutputs, *, repeats: int) -> Judgement:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +29,9 @@ LENGTHS = (15, 16, 17, 63, 64, 65, 127, 128, 129, 500)
 SIZES = (40, 64, 72, 80, 96, 112, 128, 192, 256)
 GROUPS = ((2, 2), (4, 2), (5, 1), (14, 2), (8, 1))
 """Query and key heads: groups of 1, 2, 5, 7 and 8."""
+
+_KEPT = 3
+"""Sets of calls that are kept: an observation and its promises make the same ones, and all together are 200 MB."""
 
 Shapes = Literal["quick", "full"]
 
@@ -109,6 +112,26 @@ class AttentionInputs:
     def head_numbers(self, dtype: str, claim: Claim | None) -> tuple[AttentionCall, ...]:
         """Values that are their key head's number, from 1."""
         return _made(self._suited(self.square, claim), "heads", dtype, self.seed)
+
+    def enlarged(self, factor: int) -> AttentionInputs:
+        """The same forms, those with numbers in batches that are so many times as large."""
+
+        def larger(forms: tuple[Form, ...]) -> tuple[Form, ...]:
+            return tuple(
+                replace(form, batch=form.batch * factor, lengths=form.lengths and form.lengths * factor)
+                for form in forms
+            )
+
+        return replace(
+            self,
+            ordinary=larger(self.ordinary),
+            hard=larger(self.hard),
+            ragged=larger(self.ragged),
+            sliding=larger(self.sliding),
+            capped=larger(self.capped),
+            scaled=larger(self.scaled),
+            repeated=larger(self.repeated),
+        )
 
     def denormal(self, dtype: str, claim: Claim | None) -> tuple[AttentionCall, ...]:
         """One denormal value everywhere, all scores equal, a power of two of keys."""
@@ -236,7 +259,7 @@ def _crossed(seed: int, what: str, count: int, numbers: Sequence[str] = ("normal
     return found
 
 
-@cache
+@lru_cache(_KEPT)
 def _made(forms: tuple[Form, ...], kind: str, dtype: str, seed: int) -> tuple[AttentionCall, ...]:
     import numpy as np
 
@@ -364,7 +387,7 @@ _MAKERS: dict[str, Callable[[Form, np.random.Generator, str], tuple[Any, ...]]] 
 }
 
 
-@cache
+@lru_cache(_KEPT)
 def _pointed(forms: tuple[Form, ...], dtype: str, seed: int) -> Pointed:
     """Keys of plus and minus one, no two alike; a query is so many times its key that all others vanish."""
     import numpy as np
