@@ -15,7 +15,6 @@ from conformance.results.margin import worst_margin
 from conformance.results.record import CaseResult
 from conformance.verdict import Verdict
 
-
 RAN = "observed.ran_as_requested"
 
 
