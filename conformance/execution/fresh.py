@@ -41,7 +41,7 @@ def with_fresh_inputs(suite: type[ConformanceSuite], case_id: str) -> type[Confo
             f"{suite.__module__}.{suite.__qualname__} has no `fresh(seed, factor)` that would draw them"
         ) from None
     own = {"__module__": suite.__module__, "__qualname__": f"{suite.__qualname__} with fresh inputs {seed}"}
-    return type(suite.__name__, (suite,), {**own, "inputs": staticmethod(lambda: made)})
+    return type(suite.__name__, (suite,), {**own, "inputs": staticmethod(lambda **_: made)})
 
 
 def _place(suite: type[ConformanceSuite], name: str) -> int:

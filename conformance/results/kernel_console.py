@@ -15,6 +15,8 @@ from conformance.results.margin import worst_margin
 from conformance.results.record import CaseResult
 from conformance.verdict import Verdict
 
+RAN = "observed.ran_as_requested"
+
 
 class KernelConsole(Console):
     """A console that shows with each failure how to call the kernel again, and whose summary begins with the promises.
@@ -62,8 +64,9 @@ def promise_table(results: Sequence[CaseResult], text: Callable[[str, str], Text
 def _nearest(result: CaseResult) -> str:
     if result.verdict not in (Verdict.PASS, Verdict.FAIL):
         return result.reason.removesuffix("; last output:")
-    # The last judgement decided; those before it let the numbers be looked at.
-    for judgement in reversed(result.judgements):
+    # The last judgement decided, unless it is of what ran: a function is called by its name.
+    decisive = [each for each in result.judgements if each.criterion != RAN] or list(result.judgements)
+    for judgement in reversed(decisive):
         worst = worst_margin((result.id, figure) for figure in judgement.figures)
         if worst is not None:
             return f"{worst.figure.name} = {describe(worst.figure)}"
