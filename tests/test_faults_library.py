@@ -134,11 +134,10 @@ def test_an_injection_reads_back_as_it_is_written(identifier: str, scope: str, r
     ],
 )
 def test_what_is_no_injection_is_refused(text: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"is no injection; it must look like ID, ID@middle or ID@middle,rate=0\.01"
-    ) as e:
+    with pytest.raises(UsageError) as raised:
         parse_injection(text)
-    assert "\x1b" not in str(e.value)
+    assert "is no injection; it must look like ID, ID@middle or ID@middle,rate=0.01" in str(raised.value)
+    assert "\x1b" not in str(raised.value)
 
 
 def test_another_package_adds_faults_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

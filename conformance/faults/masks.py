@@ -107,8 +107,13 @@ def _window_minus_one(host: Host) -> None:
 
     def change(call: Any) -> Any:
         seen = call.visible()
-        cut = shifted(seen, -1) & ~seen & real_keys(seen)  # a key before the first seen is hidden: the window's edge
-        return call.run(visible=seen & ~(cut.any(-1, keepdim=True) & seen & ~shifted(seen, 1)))
+        count = seen.sum(-1, keepdim=True)
+        window = call.options.get("sliding_window")
+        if window is None and (shifted(seen, -1) & ~seen & real_keys(seen)).any():
+            window = count.max()  # a key before the first that is seen is hidden: this is the window's edge
+        if window is None:
+            return call.run()
+        return call.run(visible=seen & ~((count >= window) & ~shifted(seen, 1)))
 
     host.attention(change)
 

@@ -82,7 +82,7 @@ def _bfloat16_scores(host: Host) -> None:
 
 
 def _bfloat16_accumulator(host: Host) -> None:
-    block = 64
+    block = 16  # what one matrix instruction adds up
 
     def weighted(shares: Any, value: Any) -> Any:
         import torch
@@ -96,14 +96,21 @@ def _bfloat16_accumulator(host: Host) -> None:
     host.attention(lambda call: call.beside(weighted=weighted))
 
 
-def _float16_scores(host: Host) -> None:
+def _float16_overflow(host: Host) -> None:
     import torch
 
     def change(call: Any) -> Any:
-        def narrow(scores: Any) -> Any:
-            return (scores / call.scale).to(torch.float16).to(scores.dtype) * call.scale
+        kept: list[Any] = []
 
-        return call.beside(scores=narrow)
+        def keep(scores: Any) -> Any:
+            kept[:] = [scores]
+            return scores
+
+        def overflowing(shares: Any) -> Any:
+            weights = kept[0].exp().to(torch.float16).to(shares.dtype)
+            return weights / weights.sum(-1, keepdim=True)
+
+        return call.beside(masked=keep, probabilities=overflowing)
 
     host.attention(change)
 
@@ -158,7 +165,7 @@ FAULTS = (
     ),
     _kernel(
         id="precision.bfloat16-accumulator",
-        description="Probabilities times values are accumulated in bfloat16, 64 keys at a time.",
+        description="Probabilities times values are accumulated in bfloat16, 16 keys at a time.",
         reference="vllm-project/vllm#7779",
         inject=_bfloat16_accumulator,
     ),
@@ -175,9 +182,9 @@ FAULTS = (
         inject=_fp8_probabilities,
     ),
     _kernel(
-        id="precision.float16-scores",
-        description="Scores are held in float16 before they are scaled, and overflow above 65504.",
-        reference="vllm-project/vllm#7779",
-        inject=_float16_scores,
+        id="precision.float16-overflow",
+        description="Scores are exponentiated in float16 without taking off their maximum, and overflow above 11.",
+        reference="vllm-project/vllm#7779 (the same class: float16 where float32 is needed)",
+        inject=_float16_overflow,
     ),
 )
