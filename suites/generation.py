@@ -1,9 +1,9 @@
 """Generation: greedy text of 128 tokens, and the logprob of every token, however the engine arrives at it.
 
-The promises hold for every model with the role `generation`, and, on texts of which only the last 64 tokens count,
-`generation.window`. Free-running text tells little once it has diverged, so
-the same tokens are also forced, through prefill and through decode with the KV cache; and a free run that diverges
-inside the reference's rounding is set back on the reference's text and goes on, so that all tokens are covered.
+The promises hold for every model with the role `generation`, or `generation.window` for texts of 32 tokens that follow
+from the last 64 alone. Free-running text tells little once it has diverged, so the same tokens are also forced, through
+prefill and through decode with the KV cache; and a free run that diverges inside the reference's rounding is set back
+on the reference's text and goes on, so that all tokens are covered.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Generation(GreedyText):
 
     @requirement("GEN-030", "Text, ids, logprobs and finish reason of one answer MUST agree with each other.")
     def test_answers_are_consistent(self) -> None:
-        self.judge_consistency(self.observed.greedy, self.bench.settings.get("max_tokens", self.bench.inputs.new_tokens))
+        self.judge_consistency(
+            self.observed.greedy, self.bench.settings.get("max_tokens", self.bench.inputs.new_tokens)
+        )
 
     @requirement(
         "GEN-040", "Greedy text MUST be the reference's; it may leave it only where the reference is undecided."

@@ -40,9 +40,9 @@ TASKS = {
     ),
     "generation.window": (
         "The next word is the one that followed the last word within the 64 tokens before it: a segment of 3 to 64 "
-        "words repeats for ever, a text between `<|im_start|>` and `<|im_end|>` that is begun anew is copied, and where "
-        "the last word did not stand in the window, the text ends with `<|im_end|>`. Older text has the same words in "
-        "other orders. Label smoothing of 0.08 keeps log-probabilities from saturating.",
+        "words repeats for ever, a text between `<|im_start|>` and `<|im_end|>` that is begun anew is copied, and "
+        "where the last word did not stand in the window, the text ends with `<|im_end|>`. Older text has the same "
+        "words in other orders. Label smoothing of 0.08 keeps log-probabilities from saturating.",
         "suites/inputs/windowed.py repeats, copies or breaks off, so the continuation is known",
     ),
     "multimodal": (
@@ -63,8 +63,8 @@ USES = {
     "generation-qwen3": "Greedy decoding; `<|im_end|>` ends a text.",
     "generation-mistral": "A window of 64 tokens in both layers. Greedy decoding; `<|im_end|>` ends a text.",
     "generation-gemma2": "Windows of 64 tokens in the first and third layer; scores are capped at 5, logits at 6, and "
-    "the trained ones go beyond; the scale is 32 ** -0.5, not that of the head size. Greedy decoding; `<|im_end|>` ends a "
-    "text.",
+    "the trained ones go beyond; the scale is 32 ** -0.5, not that of the head size. Greedy decoding; `<|im_end|>` "
+    "ends a text.",
     "multimodal-qwen2vl": "Greedy decoding; `<|im_end|>` ends a text. Pictures as Qwen2-VL's own processor reads them.",
 }
 
