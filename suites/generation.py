@@ -1,6 +1,6 @@
 """Generation: greedy text of 128 tokens, and the logprob of every token, however the engine arrives at it.
 
-The promises hold for every model with the role `generation`, or `generation.window` for texts of 32 tokens that follow
+The promises hold for every model with the role `generation`, or `generation.window` for texts of 16 tokens that follow
 from the last 64 alone. Free-running text tells little once it has diverged, so the same tokens are also forced, through
 prefill and through decode with the KV cache; and a free run that diverges inside the reference's rounding is set back
 on the reference's text and goes on, so that all tokens are covered.
@@ -123,4 +123,4 @@ class WindowedGeneration(Generation):
     role = "generation.window"
     seconds = 4
     inputs = staticmethod(windowed.inputs)
-    workload = Workload(prompts=33, tokens=8133, longest=1150, new_tokens=32)
+    workload = Workload(prompts=33, tokens=8289, longest=1150, new_tokens=16)

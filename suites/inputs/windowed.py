@@ -18,7 +18,7 @@ from .passages import mostly_short
 WINDOW = 64
 """Tokens that a layer sees, the last one included."""
 
-NEW_TOKENS = 32
+NEW_TOKENS = 16
 """Tokens of each known continuation."""
 
 START, END = "<|im_start|>", "<|im_end|>"
@@ -33,7 +33,7 @@ LONG = (127, 128, 129, 190, 191, 192, 254, 255, 256, 257, 511, 512, 513, 1101, 1
 
 @dataclass(frozen=True)
 class WindowedInputs(GenerationInputs):
-    """As those of `generation`, with continuations of 32 tokens."""
+    """As those of `generation`, with continuations of 16 tokens."""
 
     @property
     def new_tokens(self) -> int:
@@ -50,7 +50,7 @@ def _repeated(segment: list[str], count: int) -> list[str]:
 
 
 def _periodic(rng: Random, tokens: int, period: int, notes: list[lexicon.FreeText]) -> tuple[str, list[str]]:
-    """A prompt of exactly `tokens` tokens and the 32 words after it, its last segment of `period` words.
+    """A prompt of exactly `tokens` tokens and the 16 words after it, its last segment of `period` words.
 
     The last segment fills the window and one token more, where the prompt is that long; older ones have the same words.
     """
@@ -90,7 +90,7 @@ def _some_period(rng: Random, words: int) -> int:
 
 @cache
 def inputs(seed: int = 0) -> WindowedInputs:
-    """32 prompts of 15 to 1,150 tokens with a known continuation, one of a single token without, and 14 stops."""
+    """32 prompts of 15 to 1,150 tokens with a known continuation, one of a single token without, and 13 stops."""
     rng = Random(f"generation in a window {seed}")
     shapes = [(tokens, _some_period(rng, tokens - 1)) for tokens in SHORT]
     edges = (64, 63, 40, 64, 17, 62, 64, 3, 63, 33, 64, 20, 63, 64, 50, 64)
@@ -102,7 +102,7 @@ def inputs(seed: int = 0) -> WindowedInputs:
     ]
     stops = [_copy(rng, length) for length in (3, 8, 21, 40, 61, 62, 63)]
     stops += [_out_of_reach(rng, tokens, period) for tokens, period in [(70, 65), (150, 65), (200, 66), (250, 100)]]
-    stops += [_until_word(rng, 100, 60, 9), _until_word(rng, 240, 64, 30)]
+    stops += [_until_word(rng, 100, 60, 9), _until_word(rng, 240, 64, 15)]
     return WindowedInputs(
         (*(prompt for prompt, _ in made), lexicon.TEXT), (*(_joined(words) for _, words in made), None), tuple(stops)
     )
