@@ -117,10 +117,12 @@ class Generation(GreedyText):
     def test_later_tokens_do_not_leak(self) -> None:
         self.judge_future()
 
+
 class WindowedGeneration(Generation):
     """The same promises for models whose layers see a window: a text is continued from what lies in it, and no more."""
 
     role = "generation.window"
     seconds = 4
     inputs = staticmethod(windowed.inputs)
+    fresh = staticmethod(windowed.fresh)
     workload = Workload(prompts=33, tokens=8289, longest=1150, new_tokens=16)

@@ -1,8 +1,8 @@
 """Prompts for models that see only so many tokens back: the next word is the one that followed the last word before.
 
 "Before" is within reach: a word's follower is known while it lies at most `WINDOW` - 1 tokens back, so segments of up
-to `WINDOW` words go on for ever. Where the last word did not stand within reach, the text ends. So a window that is
-one token too short, one too long, or not there at all, changes text, not only numbers.
+to `WINDOW` words go on for ever. Where the last word did not stand within reach, the text ends. The right text depends
+on the window's size to the token, and whoever sees beyond it is led astray by older segments of the same words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from functools import cache
 from random import Random
 
 from . import lexicon
-from .generation import GenerationInputs, StopCase
+from .draws import draws
+from .generation import GenerationInputs, StopCase, several
 from .passages import mostly_short
 
 WINDOW = 64
@@ -106,6 +107,11 @@ def inputs(seed: int = 0) -> WindowedInputs:
     return WindowedInputs(
         (*(prompt for prompt, _ in made), lexicon.TEXT), (*(_joined(words) for _, words in made), None), tuple(stops)
     )
+
+
+def fresh(seed: int, factor: int) -> WindowedInputs:
+    """`factor` draws like `inputs`."""
+    return several(draws(inputs, seed, factor))
 
 
 def held_out(seed: int, count: int) -> WindowedInputs:
