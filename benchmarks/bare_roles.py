@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from transformers import (
 )
 
 from suites import templates
-from suites.inputs import classification, embedding, generation, rerank, reward
+from suites.inputs import classification, embedding, generation, rerank, reward, windowed
+
+Texts = Callable[[], generation.GenerationInputs]
 
 DRAWN, DRAWN_FROM, ROUNDS = 44, 20261130, 8
 
@@ -106,16 +109,17 @@ def _reward_some(asked: Asked, rows: Sequence[int]) -> Any:
     return asked.once(asked.tokens(texts, special=False), _logits)
 
 
-def greedy(asked: Asked) -> list[list[int]]:
+def greedy(asked: Asked, inputs: Texts = generation.inputs) -> list[list[int]]:
     """Free text; `anchored` builds on it, as the run's does."""
     if "greedy" not in asked.known:
-        asked.known["greedy"] = asked.generate([asked.tokens([one])[0] for one in generation.inputs().prompts])
+        rows = [asked.tokens([one])[0] for one in inputs().prompts]
+        asked.known["greedy"] = asked.generate(rows, inputs().new_tokens)
     found: list[list[int]] = asked.known["greedy"]
     return found
 
 
-def _anchored(asked: Asked) -> list[list[int]]:
-    return _set_back(asked, greedy(asked), lambda rows, left, _: asked.generate(rows, left))
+def _anchored(asked: Asked, inputs: Texts = generation.inputs) -> list[list[int]]:
+    return _set_back(asked, greedy(asked, inputs), lambda rows, left, _: asked.generate(rows, left))
 
 
 def _seen_anchored(asked: Asked) -> list[list[int]]:
@@ -211,13 +215,13 @@ def _decoded(asked: Asked, given: tuple[Rows, Rows, Any] | None = None) -> Any:
     return found
 
 
-def _ended(asked: Asked) -> list[list[int]]:
-    prompts = [stop.prompt for stop in generation.inputs().stops if stop.stop_word is None]
+def _ended(asked: Asked, inputs: Texts = generation.inputs) -> list[list[int]]:
+    prompts = [stop.prompt for stop in inputs().stops if stop.stop_word is None]
     return asked.generate([asked.tokens([prompt])[0] for prompt in prompts])
 
 
-def _stopped(asked: Asked) -> list[list[int]]:
-    stops = [stop for stop in generation.inputs().stops if stop.stop_word is not None]
+def _stopped(asked: Asked, inputs: Texts = generation.inputs) -> list[list[int]]:
+    stops = [stop for stop in inputs().stops if stop.stop_word is not None]
     ids = [asked.tokenizer(f" {stop.stop_word}", add_special_tokens=False)["input_ids"] for stop in stops]
     return asked.generate([asked.tokens([stop.prompt])[0] for stop in stops], stops=[one[0] for one in ids])
 
@@ -256,6 +260,25 @@ _TEXT, _BESIDE_TEXT = _greedy_company(
 )
 _SEEN, _BESIDE_SEEN = _greedy_company(seen_prefilled, seen_decoded)
 
+
+def _text_role(inputs: Texts) -> Role:
+    return Role(
+        AutoModelForCausalLM,
+        True,
+        {
+            **_TEXT.answers(),
+            "greedy": partial(greedy, inputs=inputs),
+            "anchored": partial(_anchored, inputs=inputs),
+            "prefilled": _prefilled,
+            "decoded": _decoded,
+            **_BESIDE_TEXT,
+            "ended": partial(_ended, inputs=inputs),
+            "stopped": partial(_stopped, inputs=inputs),
+        },
+        rests_on={"anchored": "greedy"},
+    )
+
+
 ROLES: Mapping[str, Role] = {
     "embedding.last": Role(AutoModel, True, {**_EMBEDDED.answers(), "vectors": _embed, "shortened": _shortened}),
     "embedding.encoder": Role(
@@ -287,21 +310,8 @@ ROLES: Mapping[str, Role] = {
     "reward": Role(
         AutoModelForSequenceClassification, True, {**Company("rewards", _reward_some).answers(), "rewards": _reward}
     ),
-    "generation": Role(
-        AutoModelForCausalLM,
-        True,
-        {
-            **_TEXT.answers(),
-            "greedy": greedy,
-            "anchored": _anchored,
-            "prefilled": _prefilled,
-            "decoded": _decoded,
-            **_BESIDE_TEXT,
-            "ended": _ended,
-            "stopped": _stopped,
-        },
-        rests_on={"anchored": "greedy"},
-    ),
+    "generation": _text_role(generation.inputs),
+    "generation.window": _text_role(windowed.inputs),
     "multimodal": Role(
         AutoModelForImageTextToText,
         True,

@@ -22,14 +22,16 @@ A models.toml lies beside the suites that it serves:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from conformance import checkpoint
 from conformance.names import UsageError, unknown
 from conformance.structure import not_finite
+
+Read = TypeVar("Read")
 
 TIERS = ("embedded", "full", "local")
 """Where the weights are: in the package, to be fetched, or in a folder that the command line named."""
@@ -70,11 +72,19 @@ class Model:
     @property
     def head_size(self) -> int | None:
         """The size of an attention head, as config.json says it; None where that cannot be read."""
-        try:
-            found = checkpoint.config(self.config_file.parent, self.config_file.name)
-            return int(found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
-            return None
+        return self._from_config(
+            lambda found: int(found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"])
+        )
+
+    @property
+    def window(self) -> int | None:
+        """The window of its sliding layers in tokens, as config.json says it; None without one, or unread."""
+        return self._from_config(checkpoint.window)
+
+    @property
+    def softcap(self) -> float | None:
+        """The cap of its attention scores, as config.json says it; None without one, or unread."""
+        return self._from_config(checkpoint.softcap)
 
     @property
     def has_vision(self) -> bool:
@@ -84,9 +94,16 @@ class Model:
     @property
     def vision_head_size(self) -> int | None:
         """The size of an attention head of the vision tower; None where config.json has no tower that can be read."""
-        try:
-            tower = checkpoint.config(self.config_file.parent, self.config_file.name)["vision_config"]
+
+        def size(found: Mapping[str, Any]) -> int:
+            tower = found["vision_config"]
             return int(tower.get("embed_dim") or tower["hidden_size"]) // int(tower["num_heads"])
+
+        return self._from_config(size)
+
+    def _from_config(self, read: Callable[[Mapping[str, Any]], Read]) -> Read | None:
+        try:
+            return read(checkpoint.config(self.config_file.parent, self.config_file.name))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
             return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,24 @@ def layers(folder: Path) -> int | None:
     found = config(folder)
     count: int | None = found.get("num_hidden_layers") or found.get("text_config", {}).get("num_hidden_layers")
     return count
+
+
+def window(found: Mapping[str, Any]) -> int | None:
+    """How many tokens a sliding layer of the text model sees, by its config.json; None where no layer slides.
+
+    Qwen2's names a window that it does not use; Gemma's and others' say which layers slide.
+    """
+    text = found.get("text_config", found)
+    size: int | None = text.get("sliding_window")
+    kinds = text.get("layer_types")
+    unused = text.get("use_sliding_window") is False or (kinds is not None and "sliding_attention" not in kinds)
+    return None if unused or not size else int(size)
+
+
+def softcap(found: Mapping[str, Any]) -> float | None:
+    """The cap of the text model's attention scores, by its config.json; None where they have none."""
+    cap: float | None = found.get("text_config", found).get("attn_logit_softcapping")
+    return float(cap) if cap else None
 
 
 def vision_layers(folder: Path) -> int | None:

@@ -58,6 +58,10 @@ def not_supported(
         return f"{source(claim)} with encoder = false, and {candidate.suite.role} is a bidirectional encoder"
     if vision is not None and not vision.vision:
         return f"{source(vision)} with vision = false, and {model.name} has a vision tower"
+    if not claim.window and model.window is not None:
+        return f"{source(claim)} without window = true, and {model.name} has layers that see {model.window} tokens"
+    if not claim.softcap and model.softcap is not None:
+        return f"{source(claim)} without softcap = true, and {model.name} caps attention scores at {model.softcap:g}"
     size = parameters.get("head_size") or (model.head_size if claim.head_sizes else None)
     if claim.head_sizes is not None and size is not None and size not in claim.head_sizes:
         return f"{source(claim)} for head sizes {list(claim.head_sizes)}, and {model.name} has {size}"

@@ -1,8 +1,9 @@
 """Generation: greedy text of 128 tokens, and the logprob of every token, however the engine arrives at it.
 
-The promises hold for every model with the role `generation`. Free-running text tells little once it has diverged, so
-the same tokens are also forced, through prefill and through decode with the KV cache; and a free run that diverges
-inside the reference's rounding is set back on the reference's text and goes on, so that all tokens are covered.
+The promises hold for every model with the role `generation`, or `generation.window` for texts of 16 tokens that follow
+from the last 64 alone. Free-running text tells little once it has diverged, so the same tokens are also forced, through
+prefill and through decode with the KV cache; and a free run that diverges inside the reference's rounding is set back
+on the reference's text and goes on, so that all tokens are covered.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from conformance.suite import Ask, observation, requirement
 from conformance.workload import Workload
 from suites import anchoring
 from suites.greedy import MAX_TOKENS, GreedyText
-from suites.inputs import generation
+from suites.inputs import generation, windowed
 
-__all__ = ["Generation", "load_tests"]
+__all__ = ["Generation", "WindowedGeneration", "load_tests"]
 
 
 class Generation(GreedyText):
@@ -50,7 +51,9 @@ class Generation(GreedyText):
 
     @requirement("GEN-030", "Text, ids, logprobs and finish reason of one answer MUST agree with each other.")
     def test_answers_are_consistent(self) -> None:
-        self.judge_consistency(self.observed.greedy, self.bench.settings.get("max_tokens", MAX_TOKENS))
+        self.judge_consistency(
+            self.observed.greedy, self.bench.settings.get("max_tokens", self.bench.inputs.new_tokens)
+        )
 
     @requirement(
         "GEN-040", "Greedy text MUST be the reference's; it may leave it only where the reference is undecided."
@@ -113,3 +116,13 @@ class Generation(GreedyText):
     @requirement("GEN-170", "An edited token MUST NOT change a logprob before it, beyond rounding.")
     def test_later_tokens_do_not_leak(self) -> None:
         self.judge_future()
+
+
+class WindowedGeneration(Generation):
+    """The same promises for models whose layers see a window: a text is continued from what lies in it, and no more."""
+
+    role = "generation.window"
+    seconds = 4
+    inputs = staticmethod(windowed.inputs)
+    fresh = staticmethod(windowed.fresh)
+    workload = Workload(prompts=33, tokens=8289, longest=1150, new_tokens=16)

@@ -1,7 +1,7 @@
 """What suites of greedy text share: what they ask, and how texts, their endings and forced logprobs are judged.
 
-Their inputs have `prompts`, `continuations` (None where one is not known) and `pictures`, the runner's arguments that
-go with the prompts; `prefilled` has the yardstick.
+Their inputs have `prompts`, `continuations` (None where one is not known), `new_tokens`, how many tokens each free text
+has, and `pictures`, the runner's arguments that go with the prompts; `prefilled` has the yardstick.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from suites import anchoring
 from suites.company import EIGHT, InCompany, at, by_length, eights, joined, mixed
 
 MAX_TOKENS = 128
-"""Tokens of each free text."""
+"""At most so many tokens of a text that should end."""
 
 FORCED, EDITED = 12, 8
 """Tokens that are forced on the prompts asked in another company, and the first of them that is edited."""
@@ -33,7 +33,7 @@ class GreedyText(InCompany):
         """Free text."""
         return ask.runner.generate(
             ask.inputs.prompts,
-            max_tokens=ask.settings.get("max_tokens", MAX_TOKENS),
+            max_tokens=ask.settings.get("max_tokens", ask.inputs.new_tokens),
             top_k=ask.settings.get("top_k", anchoring.TOP),
             **ask.inputs.pictures,
         )
@@ -42,7 +42,7 @@ class GreedyText(InCompany):
     @staticmethod
     def anchored(ask: Ask) -> Generations:
         """Free text, set back on the reference's after every divergence."""
-        return anchoring.anchored(ask, ask.settings.get("max_tokens", MAX_TOKENS))
+        return anchoring.anchored(ask, ask.settings.get("max_tokens", ask.inputs.new_tokens))
 
     @observation()
     @staticmethod

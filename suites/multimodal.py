@@ -58,7 +58,9 @@ class Multimodal(GreedyText):
 
     @requirement("MMG-030", "Text, ids, logprobs and finish reason of one answer MUST agree with each other.")
     def test_answers_are_consistent(self) -> None:
-        self.judge_consistency(self.observed.greedy, self.bench.settings.get("max_tokens", MAX_TOKENS))
+        self.judge_consistency(
+            self.observed.greedy, self.bench.settings.get("max_tokens", self.bench.inputs.new_tokens)
+        )
 
     @requirement("MMG-035", "What the vision tower hands on MUST equal the reference's within rounding.")
     def test_vision_features_agree(self) -> None:

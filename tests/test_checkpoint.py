@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zenith_site
@@ -173,3 +174,29 @@ def test_a_shard_that_the_index_names_must_be_there(folder: Path) -> None:
     for content in ("{", "[]", '{"weight_map": 3}'):
         index.write_text(content)
         assert "not an index of weights" in faults(folder)[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "window", "softcap"),
+    [
+        ({}, None, None),
+        ({"sliding_window": 64}, 64, None),
+        ({"sliding_window": None, "attn_logit_softcapping": None}, None, None),
+        ({"sliding_window": 32768, "use_sliding_window": False}, None, None),
+        ({"sliding_window": 4096, "layer_types": ["full_attention"]}, None, None),
+        (
+            {
+                "sliding_window": 64,
+                "layer_types": ["sliding_attention", "full_attention"],
+                "attn_logit_softcapping": 50,
+            },
+            64,
+            50.0,
+        ),
+        ({"text_config": {"sliding_window": 512, "attn_logit_softcapping": 30.0}}, 512, 30.0),
+    ],
+)
+def test_window_and_softcap_are_those_that_the_layers_use(
+    config: dict[str, Any], window: int | None, softcap: float | None
+) -> None:
+    assert (checkpoint.window(config), checkpoint.softcap(config)) == (window, softcap)

@@ -28,8 +28,8 @@ def test_the_accuracy_on_held_out_texts_is_what_the_card_says(
 
     folder = embedded()[name][0].folder
     card = json.loads((folder / "accuracy.json").read_text("utf-8"))
-    kind = name.split("-")[0]
-    checkpoint = measuring.Checkpoint(folder, getattr(torch, dtype), "sdpa")
+    kind = measuring.task(name)
+    checkpoint = measuring.Checkpoint(folder, getattr(torch, dtype), measuring.attentions(folder)[-1])
     found = measuring.measure(checkpoint, measuring.TASKS[kind][0].held_out(card["held_out_seed"], card["count"]))
     assert found.accuracy >= FLOORS.get(kind, 0.98)
     # Kernels that round otherwise may turn a near-tie over.

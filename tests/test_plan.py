@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,28 @@ def test_a_case_beyond_the_claim_is_not_supported(line: str, parameters: dict[st
     plan = world.plan(profile, facts, Catalogue(models), attentions=("quick",), suites=("words",))
     assert {case.verdict for case in plan.cases} == {Verdict.NOT_SUPPORTED}
     assert reason in plan.cases[0].reason
+
+
+@pytest.mark.parametrize(
+    ("line", "config", "reason"),
+    [
+        ("softcap = true", {"sliding_window": 64}, "without window = true, and small-words has layers that see 64"),
+        ("window = true", {"attn_logit_softcapping": 5.0}, "without softcap = true, and small-words caps attention"),
+        ("window = true", {"text_config": {"attn_logit_softcapping": 5.0}}, "without softcap = true"),
+    ],
+)
+@pytest.mark.parametrize("tier", ["embedded", "local"])
+def test_a_window_or_softcap_that_is_not_claimed_is_not_supported(
+    tmp_path: Path, tier: str, line: str, config: dict[str, Any], reason: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    models = tuple(replace(model, folder=tmp_path, tier=tier) for model in world.CATALOGUE.models)
+    choice: Any = {"suites": ("words",), "models": (("words", "small-words"),), "attentions": ("quick",)}
+    plan = world.plan(world.profile(world.TOP_LINES.replace("encoder = false", line)), {}, Catalogue(models), **choice)
+    assert {case.verdict for case in plan.cases} == {Verdict.NOT_SUPPORTED}
+    assert reason in plan.cases[0].reason
+    both = world.TOP_LINES.replace("encoder = false", "softcap = true\nwindow = true")
+    assert {case.verdict for case in world.plan(world.profile(both), {}, Catalogue(models), **choice).cases} == {None}
 
 
 def test_a_claim_whose_condition_waits_for_the_device_is_planned_and_marked() -> None:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 SEED = 1
-COUNTS = {"generation": 32, "multimodal": 24}
+COUNTS = {"generation": 32, "generation.window": 32, "multimodal": 24}
 COUNT = 256
 
 
@@ -25,12 +25,12 @@ def _measure_one(folder: Path) -> list[str]:
     import transformers
     from training import cards, measuring
 
-    kind = folder.name.split("-")[0]
+    kind = measuring.task(folder.name)
     count = COUNTS.get(kind, COUNT)
     task = measuring.TASKS[kind][0]
     held_out, inputs, faults = {}, {}, []
     for dtype in ("float32", "bfloat16"):
-        for attention in ("eager", "sdpa"):
+        for attention in measuring.attentions(folder):
             checkpoint = measuring.Checkpoint(folder, getattr(torch, dtype), attention)
             inputs[dtype] = measuring.measure(checkpoint, task.inputs())
             faults += [f"{folder.name} {dtype} {attention}: {fault}" for fault in inputs[dtype].faults]

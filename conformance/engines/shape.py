@@ -13,7 +13,7 @@ from conformance import checkpoint
 DECODERS = {"qwen2": "Qwen2", "qwen3": "Qwen3", "qwen2_vl": "Qwen2VL"}
 ENCODERS = {"bert": "Bert", "xlm-roberta": "XLMRoberta"}
 
-WITH_LANGUAGE_HEAD = ("rerank.decoder", "generation", "multimodal")
+WITH_LANGUAGE_HEAD = ("rerank.decoder", "generation", "generation.window", "multimodal")
 """Roles that read logprobs of the vocabulary."""
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}

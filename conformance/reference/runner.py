@@ -62,16 +62,19 @@ def _ideal_fused(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
+    softcap: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """A fused kernel without error of its own: scores in float32, probabilities and output rounded to the dtype.
 
+    Scores go through softcap * tanh(scores / softcap) first where the model has one (Gemma 2, 2408.00118, eq. 1).
     query [batch, heads, length, size]; key and value with their own heads; the answer is [batch, length, heads, size].
     """
     dtype, groups = query.dtype, query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = (query.double() @ key.double().transpose(2, 3) * scale).float()
+    exact = query.double() @ key.double().transpose(2, 3) * scale
+    scores = (exact if softcap is None else softcap * torch.tanh(exact / softcap)).float()
     if attention_mask is not None:
         scores = scores + attention_mask.float()
     probabilities = torch.softmax(scores.double(), dim=-1).to(dtype)

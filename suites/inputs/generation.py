@@ -45,6 +45,11 @@ class GenerationInputs:
     stops: tuple[StopCase, ...]
 
     @property
+    def new_tokens(self) -> int:
+        """Tokens of each free text."""
+        return NEW_TOKENS
+
+    @property
     def pictures(self) -> dict[str, Any]:
         """None go with these prompts."""
         return {}

@@ -64,6 +64,11 @@ class MultimodalInputs:
         return _described(self)
 
     @property
+    def new_tokens(self) -> int:
+        """Tokens of each free text."""
+        return NEW_TOKENS
+
+    @property
     def pictures(self) -> dict[str, Any]:
         """The runner's arguments that go with the prompts."""
         return {"images": self.images, "videos": self.videos}

@@ -11,6 +11,10 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForSequenceClassification,
@@ -26,6 +30,7 @@ from transformers import (
 )
 
 from suites.inputs import classification
+from suites.inputs.windowed import WINDOW
 
 INITIAL_STD = 0.05
 ROPE_THETA = 10000.0
@@ -102,6 +107,24 @@ def _qwen2vl(tokenizer: Tokenizer, text: dict[str, Any]) -> Qwen2VLForConditiona
     return Qwen2VLForConditionalGeneration(config)
 
 
+def _gemma2(shape: dict[str, Any]) -> Gemma2ForCausalLM:
+    """Windows in the first and last of three layers, as all engines place them, so that the last can decide answers.
+
+    The caps are low enough that a trained model's scores and logits go beyond them.
+    """
+    config = Gemma2Config(
+        head_dim=128,
+        query_pre_attn_scalar=32,
+        sliding_window=WINDOW,
+        attn_logit_softcapping=5.0,
+        final_logit_softcapping=6.0,
+        tie_word_embeddings=True,
+        attn_implementation="eager",
+        **shape,
+    )
+    return Gemma2ForCausalLM(config)
+
+
 @torch.no_grad()
 def _start_positions_as_waves(model: PreTrainedModel) -> None:
     """Sine waves as the positions' first values: "the token before" is one rotation, learnt for all places alike."""
@@ -128,6 +151,11 @@ def build(name: str, tokenizer: Tokenizer, pad: int, end: int) -> PreTrainedMode
     if name == "generation-qwen3":
         shape = _decoder(vocabulary, 128, 384, 4, 1536, pad, end)
         return Qwen3ForCausalLM(Qwen3Config(head_dim=64, tie_word_embeddings=True, **shape))
+    if name == "generation-mistral":
+        shape = _decoder(vocabulary, 128, 384, 2, 1536, pad, end)
+        return MistralForCausalLM(MistralConfig(head_dim=64, sliding_window=WINDOW, tie_word_embeddings=True, **shape))
+    if name == "generation-gemma2":
+        return _gemma2(_decoder(vocabulary, 128, 256, 3, 1536, pad, end))
     if name == "reward-qwen3":
         shape = _decoder(vocabulary, 128, 384, 4, 1536, pad, end)
         config = Qwen3Config(head_dim=64, tie_word_embeddings=False, num_labels=1, **shape)

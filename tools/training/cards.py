@@ -8,6 +8,7 @@ from typing import Any
 
 from safetensors import safe_open
 
+from . import measuring
 from .measuring import Measured
 
 TASKS = {
@@ -37,6 +38,13 @@ TASKS = {
         "copied and ended with `<|im_end|>`. Label smoothing of 0.08 keeps log-probabilities from saturating.",
         "suites/inputs/generation.py repeats or copies words, so the continuation is known",
     ),
+    "generation.window": (
+        "The next word is the one that followed the last word within the 64 tokens before it: a segment of 3 to 64 "
+        "words repeats for ever, a text between `<|im_start|>` and `<|im_end|>` that is begun anew is copied, and "
+        "where the last word did not stand in the window, the text ends with `<|im_end|>`. Older text has the same "
+        "words in other orders. Label smoothing of 0.08 keeps log-probabilities from saturating.",
+        "suites/inputs/windowed.py repeats, copies or breaks off, so the continuation is known",
+    ),
     "multimodal": (
         "Images and videos are grids of cells in 14 colours; their names are read row by row, picture after picture "
         "and frame after frame, for ever (` repeat`) or once (` copy`) and then `<|im_end|>`. Label smoothing of 0.08 "
@@ -53,6 +61,10 @@ USES = {
     "The tokenizer splits and composes text as Qwen2's does, because transformers 5 reads every qwen2 model so.",
     "reward-qwen3": "Score: the raw logit of the last token of the conversation in the tokenizer's chat template.",
     "generation-qwen3": "Greedy decoding; `<|im_end|>` ends a text.",
+    "generation-mistral": "A window of 64 tokens in both layers. Greedy decoding; `<|im_end|>` ends a text.",
+    "generation-gemma2": "Windows of 64 tokens in the first and third layer; scores are capped at 5, logits at 6, and "
+    "the trained ones go beyond; the scale is 32 ** -0.5, not that of the head size. Greedy decoding; `<|im_end|>` "
+    "ends a text.",
     "multimodal-qwen2vl": "Greedy decoding; `<|im_end|>` ends a text. Pictures as Qwen2-VL's own processor reads them.",
 }
 
@@ -112,10 +124,12 @@ def write_card(folder: Path) -> None:
         json.loads((folder / file).read_text(encoding="utf-8"))
         for file in ("config.json", "training.json", "accuracy.json")
     )
-    task, known = TASKS[name.split("-")[0]]
+    task, known = TASKS[measuring.task(name)]
     size = (folder / "model.safetensors").stat().st_size
     versions = ", ".join(f"{library} {version}" for library, version in training["versions"].items())
     software = ", ".join(f"{library} {version}" for library, version in accuracy["measured_with"].items())
+    both = measuring.attentions(folder) == ("eager", "sdpa")
+    how = f"{'sdpa' if both else 'eager'}, one text at a time" + ("; eager gives the same answers" if both else "")
     rows = []
     for texts in ("inputs", "held_out"):
         for dtype, side in accuracy[texts].items():
@@ -139,7 +153,7 @@ def write_card(folder: Path) -> None:
         "short, with free text in many scripts.",
         f"- Trained on {training['device']} with {versions}. Another device gives other weights of the same quality.",
         "",
-        f"Measured on a CPU with {software}, sdpa, one text at a time; eager gives the same answers. Spread: that of "
+        f"Measured on a CPU with {software}, {how}. Spread: that of "
         + {
             "embedding": "cosines between all texts.",
             "rerank": "scores.",

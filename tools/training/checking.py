@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 
-from suites.inputs import classification, embedding, generation, multimodal, rerank, reward, scenes
+from suites.inputs import classification, embedding, generation, multimodal, rerank, reward, scenes, windowed
 
 from .sampling import Sampler
 
 
 def _suite_texts() -> list[str]:
-    texts = [*embedding.inputs().prompts, *classification.inputs().texts, *generation.inputs().prompts]
+    texts = [
+        *embedding.inputs().prompts,
+        *classification.inputs().texts,
+        *generation.inputs().prompts,
+        *windowed.inputs().prompts,
+    ]
     texts += [text for pair in rerank.inputs().pairs for text in pair]
     texts += [message["content"] for conversation in reward.inputs().conversations for message in conversation]
     return texts

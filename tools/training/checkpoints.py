@@ -1,4 +1,4 @@
-"""The eight checkpoints: which tokenizer, which task, which settings."""
+"""The ten checkpoints: which tokenizer, which task, which settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from . import architectures, checking, export, vocabulary
+from . import architectures, checking, export, measuring, vocabulary
 from .classification import ClassificationTask
 from .embedding import EmbeddingTask
 from .generation import GenerationTask
@@ -21,6 +21,7 @@ from .rerank import RerankTask
 from .reward import RewardTask
 from .sampling import Sampler
 from .task import Task
+from .windowed import WindowedTask
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ PLANS: dict[str, Plan] = {
     "classification-qwen2": Plan(Settings(2000, 1e-3), end=vocabulary.END_OF_TEXT),
     "reward-qwen3": Plan(Settings(5000, 1.5e-3), chat=vocabulary.CHAT_TEMPLATE),
     "generation-qwen3": Plan(Settings(4000, 2e-3), chat=vocabulary.CHAT_TEMPLATE),
+    "generation-mistral": Plan(Settings(6000, 2e-3)),
+    "generation-gemma2": Plan(Settings(3500, 2e-3)),
     "multimodal-qwen2vl": Plan(Settings(12000, 1.5e-3), chat=vocabulary.VISION_CHAT_TEMPLATE),
 }
 
@@ -64,7 +67,10 @@ def _task(name: str, model: PreTrainedModel, sampler: Sampler) -> Task:
         return RerankTask(model, sampler, encoder)
     if kind == "classification":
         return ClassificationTask(model, sampler)
-    return RewardTask(model, sampler) if kind == "reward" else GenerationTask(model, sampler)
+    if kind == "reward":
+        return RewardTask(model, sampler)
+    windowed = measuring.task(name) == measuring.WINDOWED
+    return WindowedTask(model, sampler) if windowed else GenerationTask(model, sampler)
 
 
 def make(name: str, seed: int | None, device: str, steps: int | None = None) -> tuple[Task, Plan]:

@@ -42,8 +42,9 @@ def _complete_config(folder: Path) -> None:
     else:
         config["rope_theta"] = ROPE_THETA
         config["rope_scaling"] = None
-        config["use_sliding_window"] = False
-        config["sliding_window"] = None
+        if not config.get("sliding_window"):
+            config["use_sliding_window"] = False
+            config["sliding_window"] = None
     _write_json(path, config)
     path = folder / "generation_config.json"
     if path.exists():

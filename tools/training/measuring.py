@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,24 @@ from transformers import (
 )
 
 from conformance.engines.vision import Vision
-from suites.inputs import classification, embedding, generation, multimodal, rerank, reward, scenes
+from suites.inputs import classification, embedding, generation, multimodal, rerank, reward, scenes, windowed
 
 from .vocabulary import RERANK_TEMPLATE
 
+WINDOWED = "generation.window"
 DIMENSIONS = (256, 128, 64)
 MODEL_TOKENS = 1280
+
+
+def task(name: str) -> str:
+    """What the checkpoint `name` was trained for, a key of `TASKS`."""
+    return WINDOWED if name.endswith(("mistral", "gemma2")) else name.split("-")[0]
+
+
+def attentions(folder: Path) -> tuple[str, ...]:
+    """The attention backends that can run the checkpoint: sdpa has no softcap."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    return ("eager",) if config.get("attn_logit_softcapping") else ("eager", "sdpa")
 
 
 @dataclass(frozen=True)
@@ -55,8 +68,8 @@ class Checkpoint:
     """A loaded checkpoint; `logits` are float32 whatever the model's dtype."""
 
     def __init__(self, folder: Path, dtype: torch.dtype, attention: str) -> None:
-        kind = folder.name.split("-")[0]
-        causal = folder.name in ("rerank-qwen3", "generation-qwen3")
+        kind = task(folder.name)
+        causal = folder.name == "rerank-qwen3" or kind.startswith("generation")
         loader = AutoModel if kind == "embedding" else AutoModelForSequenceClassification
         loader = AutoModelForCausalLM if causal else loader
         loader = Qwen2VLForConditionalGeneration if kind == "multimodal" else loader
@@ -214,6 +227,7 @@ TASKS: dict[str, tuple[Any, Any]] = {
     "classification": (classification, measure_classification),
     "reward": (reward, measure_reward),
     "generation": (generation, measure_generation),
+    WINDOWED: (windowed, measure_generation),
     "multimodal": (multimodal, measure_multimodal),
 }
 
