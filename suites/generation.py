@@ -113,3 +113,7 @@ class Generation(GreedyText):
     @requirement("GEN-170", "An edited token MUST NOT change a logprob before it, beyond rounding.")
     def test_later_tokens_do_not_leak(self) -> None:
         self.judge_future()
+
+    @requirement("GEN-200", "The error MUST NOT point in the direction of a known fault.", directions=True)
+    def test_error_is_no_known_fault(self) -> None:
+        self.judge_directions()
