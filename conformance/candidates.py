@@ -75,7 +75,9 @@ def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, 
                         continue
                     for target in _targets(profile, claim, dtype, model, matrix):
                         for test in suite.tests:
-                            if model.answers or not test.needs_answers:
+                            if (model.answers or not test.needs_answers) and (
+                                model.directions or matrix.directions or not test.needs_directions
+                            ):
                                 name = case_id(suite.name, test.name, target, model.name)
                                 yield Candidate(name, suite, test, claim, target, model)
 
@@ -104,6 +106,7 @@ def everything(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue) 
         models={},
         roles=None,
         opt_in=True,
+        directions=True,
     )
 
 

@@ -8,6 +8,7 @@ A models.toml lies beside the suites that it serves:
     folder = "checkpoints/NAME"     # relative to models.toml
     architecture = "Qwen3Model"
     answers = true                  # the right answers are known
+    directions = true               # the directions of known faults come with its references
     parameters = { pooling = "last" }
 
     [models.LARGE]
@@ -42,7 +43,8 @@ NO_MODEL = "none"
 
 @dataclass(frozen=True)
 class Model:
-    """One model. `folder` holds config, tokenizer and safetensors; `answers` says that right answers are known.
+    """One model. `folder` holds config, tokenizer and safetensors; `answers` says that right answers are known, and
+    `directions` that the directions of known faults lie beside its references.
 
     Of one that is fetched, `hub` is its owner/name there, `revision` the commit that it is pinned to (empty: none),
     and `configuration` a file with the sizes of its config.json. `absent` says why its files cannot be used on this
@@ -62,6 +64,7 @@ class Model:
     configuration: Path | None = None
     absent: str = ""
     digest: str = ""
+    directions: bool = False
 
     @property
     def config_file(self) -> Path:
@@ -187,6 +190,7 @@ def _model(name: str, entry: Mapping[str, Any], beside: Path) -> Model:
         folder=beside / entry.get("folder", name),
         architecture=entry["architecture"],
         answers=entry.get("answers", False),
+        directions=entry.get("directions", False),
         parameters=entry.get("parameters", {}),
         hub=entry.get("hub", ""),
         revision=entry.get("revision", ""),
@@ -205,10 +209,11 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "configuration": (str, "a file with the sizes of the model's config.json, relative to this file"),
     "architecture": (str, "the model's class, as its config.json spells it"),
     "answers": (bool, "true where the right answers are known, or false"),
+    "directions": (bool, "true where the directions of known faults lie beside the references, or false"),
     "parameters": (dict, "a table"),
 }
-_OPTIONAL = {"answers", "parameters", "revision", "trust_remote_code", "configuration"}
-_OF_TIER = {"embedded": {"folder"}, "full": {"hub", "revision", "trust_remote_code", "configuration"}}
+_OPTIONAL = {"answers", "directions", "parameters", "revision", "trust_remote_code", "configuration"}
+_OF_TIER = {"embedded": {"folder", "directions"}, "full": {"hub", "revision", "trust_remote_code", "configuration"}}
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 

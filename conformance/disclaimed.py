@@ -79,6 +79,8 @@ def _cases(profile: Profile, catalogue: Catalogue, facts: Mapping[str, Any], sel
             kernels=claim.kernels[dtype],
             claim=claim,
             vision=None,
+            products=profile.products,
+            directed=False,
             start=engine.start,
             options=engine.options,
             environment=engine.environment,

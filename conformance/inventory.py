@@ -25,6 +25,7 @@ class Test:
     requirement_id: str
     statement: str
     needs_answers: bool = False
+    needs_directions: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -105,6 +106,7 @@ def describe(name: str, suite: type[unittest.TestCase], faults: list[str]) -> Su
                 requirement.id,
                 requirement.statement,
                 bool(requirement.answers),
+                bool(getattr(requirement, "directions", False)),
                 dict(getattr(requirement, "parameters", {})),
             )
         )

@@ -22,7 +22,7 @@ from conformance.inventory import Suite
 from conformance.models.fit import Fit, fit
 from conformance.names import UsageError
 from conformance.obstacles import missing_device, missing_engine, not_supported, unusable_model
-from conformance.profile import Claim, Profile
+from conformance.profile import Claim, Products, Profile
 from conformance.quirks import Quirk, combine
 from conformance.selection import Selection, resolve
 from conformance.target import Target
@@ -34,9 +34,9 @@ class Case:
     """One test method on one target and one model.
 
     `target` is what the case certifies, `effective_target` what runs once quirks have changed it; `claim` is the
-    profile's for the latter, `precision` and `kernels` what it says of the dtype. `verdict` is None for a case that is
-    to be run; otherwise `reason` says why it is not. `undecided` names conditions that wait for facts. `settings` may
-    hold max_tokens, top_k, batch_size.
+    profile's for the latter, `precision` and `kernels` what it says of the dtype, `products` what is claimed beside
+    attention. `verdict` is None for a case that is to be run; otherwise `reason` says why it is not. `undecided` names
+    conditions that wait for facts. `settings` may hold max_tokens, top_k, batch_size.
     """
 
     id: str
@@ -54,6 +54,8 @@ class Case:
     kernels: tuple[str, ...]
     claim: Claim
     vision: Claim | None  # what is claimed of the vision tower's attention backend; None without a tower
+    products: Products
+    directed: bool  # it looks along the directions of known faults
     start: str
     quirks: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ class Plan:
 
     `budget_minutes` is the selection's or the named run's, if there is one. `suites_without_model` are selected suites
     (name and role) that no selected model of the catalogue can be tested by, so that they have no case.
+    `models_without_directions` are planned models on which a suite could look along known faults, but does not.
     """
 
     backend: str
@@ -79,6 +82,7 @@ class Plan:
     cases: tuple[Case, ...]
     claims_not_installed: tuple[str, ...]
     suites_without_model: tuple[str, ...]
+    models_without_directions: tuple[str, ...]
     expired_quirks: tuple[str, ...]
     budget_minutes: float | None
     hash: str
@@ -124,6 +128,7 @@ def make_plan(
             and (matrix.roles is None or suite.role in matrix.roles)
             and not any(matrix.plays(model, suite.role) for model in catalogue.models)
         ),
+        models_without_directions=_without_directions(suites, cases),
         expired_quirks=tuple(quirk.id for quirk in profile.quirks if quirk.expired(selection.as_of)),
         budget_minutes=_budget(profile, selection),
         hash=_hash(suites, profile, catalogue, selection),
@@ -184,6 +189,8 @@ def _decide(
         kernels=claim.kernels[effective.dtype],
         claim=claim,
         vision=vision,
+        products=profile.products,
+        directed=candidate.test.needs_directions,
         start=engine.start,
         quirks=tuple(quirk.id for quirk in applied),
         undecided=tuple(undecided),
@@ -215,6 +222,12 @@ def _decide(
     return replace(case, verdict=Verdict.ENVIRONMENT, reason=obstacle) if obstacle else case
 
 
+def _without_directions(suites: Iterable[Suite], cases: Iterable[Case]) -> tuple[str, ...]:
+    tests = {suite.path: {test.name for test in suite.tests if test.needs_directions} for suite in suites}
+    could = {case.model.name for case in cases if tests[case.suite_path]}
+    return tuple(sorted(could - {case.model.name for case in cases if case.test in tests[case.suite_path]}))
+
+
 def _budget(profile: Profile, selection: Selection) -> float | None:
     if selection.budget_minutes is not None:
         return selection.budget_minutes
@@ -237,7 +250,8 @@ def _hash(suites: Iterable[Suite], profile: Profile, catalogue: Catalogue, selec
         "profile": profile.text,
         "catalogue": [
             [
-                *(model.name, model.roles, model.tier, model.architecture, model.answers, dict(model.parameters)),
+                *(model.name, model.roles, model.tier, model.architecture, model.answers, model.directions),
+                dict(model.parameters),
                 *((model.hub, model.revision) if model.tier == "full" else ()),
             ]
             for model in catalogue.models

@@ -48,6 +48,22 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Products:
+    """What is claimed of float32 products outside of attention kernels, each "ieee" or "tf32".
+
+    Torch has one switch for each, so they hold for the whole backend.
+    """
+
+    matmul: str = "ieee"
+    convolution: str = "ieee"
+
+    def reduced(self, dtype: str, *, convolves: bool) -> tuple[str, ...]:
+        """The products that are claimed to be TF32 in a run in `dtype`, on a model that `convolves` or does not."""
+        claims = [("matmul", self.matmul)] + [("convolution", self.convolution)] * convolves
+        return tuple(name for name, claim in claims if claim == "tf32") if dtype == "float32" else ()
+
+
+@dataclass(frozen=True)
 class EngineClaims:
     """One engine on this backend: how it is started, and its attention backends."""
 
@@ -124,6 +140,7 @@ class Profile:
     estimates: Mapping[str, Mapping[str, float]]  # tier -> suite -> seconds for one model on one target
     quirks: tuple[Quirk, ...]
     driver: Driver
+    products: Products
     path: Path
     text: str
 
@@ -213,6 +230,7 @@ def _build(document: Mapping[str, Any], path: Path, text: str, faults: list[str]
         estimates=document.get("estimates", {}),
         quirks=tuple(quirk for quirk in quirks if quirk is not None),
         driver=_driver(document.get("driver", {})),
+        products=Products(**{name: each["float32"] for name, each in document.get("precision", {}).items()}),
         path=path,
         text=text,
     )

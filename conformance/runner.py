@@ -58,6 +58,8 @@ class LoadRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the model: pooling, max_tokens ...
     options: Mapping[str, Any] = field(default_factory=dict)  # of the engine
     vision_attention: str = ""  # of the vision tower, where it is not to be `attention`
+    matmul: str = "ieee"  # what float32 products of matrices are claimed to be: "ieee" or "tf32"
+    convolution: str = "ieee"  # the same for convolutions
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ class Selection:
     `visions` are attention backends of vision towers; without any, a tower takes the text's.
     `tier` is "embedded" or "full", which has the embedded models too; without it, the named run's or "embedded" holds.
     `budget_minutes` takes the place of the named run's.
+    `directions` looks along the directions of known faults on models that come without any, too.
     `pattern` is a shell pattern or a part of the case's id.
     """
 
@@ -33,6 +34,7 @@ class Selection:
     dtypes: tuple[str, ...] = ()
     suites: tuple[str, ...] = ()
     models: tuple[tuple[str, str | None], ...] = ()
+    directions: bool = False
     pattern: str | None = None
     run: str | None = None
     tier: str | None = None
@@ -63,6 +65,7 @@ class Matrix:
     models: dict[str, tuple[str, ...]]  # role -> the models named for it
     roles: tuple[str, ...] | None  # None: all
     opt_in: bool = False  # attention backends that run only where they are asked for are in it
+    directions: bool = False
 
     def takes(self, claim: Claim) -> bool:
         """Whether the plan has targets of a claim."""
@@ -139,6 +142,7 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
         models=models,
         roles=roles,
         opt_in=opt_in,
+        directions=selection.directions,
     )
 
 

@@ -33,23 +33,30 @@ class Requirement:
     """What a test method promises: a stable id that no code name leads to, and one sentence in MUST form.
 
     With `answers`, the promise is about right answers known beforehand, so it is planned only for models that the
-    catalogue says they hold for. `parameters` single it out for conditions, and say what the profile has to claim for
-    it: batch, scale, softcap, window, deterministic, masked_rows, denormals.
+    catalogue says they hold for; with `directions`, about the directions of known faults, and planned only for models
+    that the catalogue says come with them, unless they are asked for. `parameters` single it out for conditions, and
+    say what the profile has to claim for it: batch, scale, softcap, window, deterministic, masked_rows, denormals.
     """
 
     id: str
     statement: str
     answers: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    directions: bool = False
 
 
 def requirement(
-    id: str, statement: str, *, answers: bool = False, parameters: Mapping[str, Any] | None = None
+    id: str,
+    statement: str,
+    *,
+    answers: bool = False,
+    directions: bool = False,
+    parameters: Mapping[str, Any] | None = None,
 ) -> Callable[[Method], Method]:
     """Mark a test method as one promise."""
 
     def mark(method: Method) -> Method:
-        method.requirement = Requirement(id, statement, answers, parameters or {})  # type: ignore[attr-defined]
+        method.requirement = Requirement(id, statement, answers, parameters or {}, directions)  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -138,6 +145,7 @@ class Bench:
     layers: int | None = None  # the model's attention layers, where its configuration says
     vision: VisionRequested | None = None  # None for a model without a vision tower
     claim: Claim | None = None  # the profile's for the attention backend; None where there is no profile
+    directions: Mapping[str, Any] = field(default_factory=dict)  # of known faults: injection -> D
 
 
 class Underpowered(AssertionError):
@@ -173,6 +181,13 @@ class ConformanceSuite(unittest.TestCase):
         """Other inputs of the same kind, `factor` times as many, by which a figure in the grey zone is decided.
 
         Raises NotImplementedError where the suite has none: then such a figure is a failure.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def directed(answers: Any) -> Any:
+        """The numbers in which the directions of known faults are looked for: float [n, ...], read from the answers of
+        engine, reference, yardstick or a faulty reference. Only suites with a promise about directions have some.
         """
         raise NotImplementedError
 
@@ -239,6 +254,17 @@ class ConformanceSuite(unittest.TestCase):
             raise Underpowered(judgement.message)
         if judgement.verdict is not Verdict.PASS:
             raise self.failureException(judgement.message)
+
+    def judge_directions(self) -> None:
+        """Judge that the engine's error points in the direction of no known fault."""
+        self.judge(
+            criteria.matched.is_no_known_fault(
+                x=self.directed(self.observed),
+                r=self.directed(self.reference),
+                e=self.directed(self.yardstick),
+                directions=self.bench.directions,
+            )
+        )
 
 
 class _Proven:

@@ -6,6 +6,7 @@ The promises hold for every model with the role `classification`: a sequence cla
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from conformance import criteria
 from conformance.discovery import load_tests
@@ -35,6 +36,10 @@ class Classification(InCompany):
     @staticmethod
     def some(ask: Ask, rows: Sequence[int]) -> ClassLogits:
         return ask.runner.classify([ask.inputs.texts[row] for row in rows])
+
+    @staticmethod
+    def directed(answers: Any) -> Any:
+        return answers.logits.values
 
     @requirement("CLS-010", "The engine MUST classify the very tokens that the reference classifies.")
     def test_prompt_tokens_agree(self) -> None:
@@ -97,3 +102,7 @@ class Classification(InCompany):
     @requirement("CLS-110", "The same question MUST have the same answer again, beyond rounding.")
     def test_answers_repeat(self) -> None:
         self.judge_repeat()
+
+    @requirement("CLS-200", "The error MUST NOT point in the direction of a known fault.", directions=True)
+    def test_error_is_no_known_fault(self) -> None:
+        self.judge_directions()

@@ -7,6 +7,7 @@ The promises hold for every model with the role `embedding.last` (a decoder, poo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from conformance import criteria
 from conformance.discovery import load_tests
@@ -35,6 +36,10 @@ class Embedding(InCompany):
     @staticmethod
     def some(ask: Ask, rows: Sequence[int]) -> Vectors:
         return ask.runner.embed([ask.inputs.prompts[row] for row in rows])
+
+    @staticmethod
+    def directed(answers: Any) -> Any:
+        return answers.vectors.values
 
     @requirement("EMB-010", "The engine MUST embed the very tokens that the reference embeds.")
     def test_prompt_tokens_agree(self) -> None:
@@ -90,6 +95,10 @@ class Embedding(InCompany):
     @requirement("EMB-140", "The same question MUST have the same answer again, beyond rounding.")
     def test_answers_repeat(self) -> None:
         self.judge_repeat()
+
+    @requirement("EMB-200", "The error MUST NOT point in the direction of a known fault.", directions=True)
+    def test_error_is_no_known_fault(self) -> None:
+        self.judge_directions()
 
 
 class LastTokenEmbedding(Embedding):

@@ -117,6 +117,10 @@ class Generation(GreedyText):
     def test_later_tokens_do_not_leak(self) -> None:
         self.judge_future()
 
+    @requirement("GEN-200", "The error MUST NOT point in the direction of a known fault.", directions=True)
+    def test_error_is_no_known_fault(self) -> None:
+        self.judge_directions()
+
 
 class WindowedGeneration(Generation):
     """The same promises for models whose layers see a window: a text is continued from what lies in it, and no more."""

@@ -113,6 +113,24 @@ class GreedyText(InCompany):
             )
         )
 
+    @staticmethod
+    def directed(answers: Any) -> Any:
+        """The forced tokens' own logprobs, [n, positions]; NaN behind a prompt's last."""
+        return answers.prefilled.values[:, :, 0]
+
+    def judge_directions(self) -> None:
+        """Judge that the errors of forced tokens, prefilled and decoded, point in the direction of no known fault."""
+        for found in (self.observed.prefilled, self.observed.decoded):
+            self.judge(
+                criteria.matched.is_no_known_fault(
+                    x=found.values[:, :, 0],
+                    r=self.directed(self.reference),
+                    e=self.directed(self.yardstick),
+                    directions=self.bench.directions,
+                    counted=anchoring.mask(self.reference.greedy),
+                )
+            )
+
     def judge_greedy(self) -> None:
         """Judge where free text leaves the reference's first."""
         self.judge(

@@ -141,6 +141,10 @@ class Multimodal(GreedyText):
     def test_later_tokens_do_not_leak(self) -> None:
         self.judge_future()
 
+    @requirement("MMG-200", "The error MUST NOT point in the direction of a known fault.", directions=True)
+    def test_error_is_no_known_fault(self) -> None:
+        self.judge_directions()
+
     def judge_order(self, pairs: Any, what: str) -> None:
         """Judge the answers to pairs of prompts that differ in the order of their images or frames."""
         self.judge(

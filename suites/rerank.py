@@ -96,6 +96,10 @@ class DecoderRerank(Scored):
     def test_answers_repeat(self) -> None:
         self.judge_repeat()
 
+    @requirement("RRK-200", "The error MUST NOT point in the direction of a known fault.", directions=True)
+    def test_error_is_no_known_fault(self) -> None:
+        self.judge_directions()
+
 
 class CrossEncoderRerank(FarEnd, Scored):
     role = "rerank.cross_encoder"
@@ -164,6 +168,10 @@ class CrossEncoderRerank(FarEnd, Scored):
     @requirement("RRK-190", "An answer read at the first position MUST react to the last word of its prompt.")
     def test_answers_react_to_the_far_end(self) -> None:
         self.judge_far_end()
+
+    @requirement("RRK-210", "The error MUST NOT point in the direction of a known fault.", directions=True)
+    def test_error_is_no_known_fault(self) -> None:
+        self.judge_directions()
 
 
 def yes_and_no(ask: Ask) -> list[int]:

@@ -78,3 +78,7 @@ class Reward(Scored):
     @requirement("RWD-100", "The same question MUST have the same answer again, beyond rounding.")
     def test_answers_repeat(self) -> None:
         self.judge_repeat()
+
+    @requirement("RWD-200", "The error MUST NOT point in the direction of a known fault.", directions=True)
+    def test_error_is_no_known_fault(self) -> None:
+        self.judge_directions()

@@ -17,6 +17,10 @@ class Scored(InCompany):
         """The scores, float [n], in the answers of engine, reference or yardstick."""
         raise NotImplementedError
 
+    @classmethod
+    def directed(cls, answers: Any) -> Any:
+        return cls.score(answers)
+
     def judge_scores(self) -> None:
         """Judge the scores against the reference's, allowed the yardstick's error."""
         self.judge(

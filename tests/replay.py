@@ -15,7 +15,7 @@ from conformance.criteria.observed import VisionRequested
 from conformance.execution.group import parameters
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
 from conformance.inventory import load_suites, resolve
-from conformance.reference import compute, store
+from conformance.reference import compute, directions, store
 from conformance.registry import discover
 from conformance.runner import Effective, Observation, VisionEffective
 from conformance.suite import Answers, Ask, Bench, ConformanceSuite
@@ -64,6 +64,7 @@ def bench(
     model, suite = embedded()[name]
     reference, yardstick = recorded(name, dtype, precision)
     layers = checkpoint.layers(model.folder)
+    parts = store.shipped(model.folder, store.identify(suite, model.folder, parameters(model), "any"))
     assert layers is not None
     ran = Effective(dtype, "eager", kernels={KERNEL: 128 * layers}, layers=layers, forwards=128)
     tower_layers = checkpoint.vision_layers(model.folder)
@@ -101,6 +102,7 @@ def bench(
         tokenizer=Tokenizer(model.folder),
         parameters=parameters(model),
         layers=layers,
+        directions=parts.directions(directions.PART) or {},
         vision=None if tower_layers is None else VisionRequested("eager", [KERNEL], tower_layers),
     )
 

@@ -68,6 +68,13 @@ def test_tf32_is_noticed_and_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e-4 < found.figures["relative_rms_error"] < 1e-3
 
 
+def test_tf32_that_the_profile_claims_of_products_is_right_for_products_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = device(monkeypatch, "tf32")
+    for matmul, status in (("tf32", Status.OK), ("ieee", Status.PROBLEM)):
+        found = {each.check: each.status for each in check(ask, "zenith", {"float32": ["ieee"]}, [64], matmul)}
+        assert found["matmul"] is status
+
+
 def test_tf32_that_the_profile_claims_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list(check(device(monkeypatch, "tf32"), "zenith", {"float32": ["tf32"]}, [64]))
     assert [each.status for each in found] == [Status.OK, Status.OK]

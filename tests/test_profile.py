@@ -181,8 +181,8 @@ def test_whatever_stands_behind_a_key_is_accepted_or_reported(changes: dict[int,
 def test_the_examples_in_the_documentation_are_right() -> None:
     text = (Path(__file__).parent.parent / "docs" / "add-a-backend.md").read_text()
     blocks = [block.partition("```")[0] for block in text.split("```toml\n")[1:]]
-    profile, disclaimed, run, driver, quirk = blocks[:5]
-    parsed = world.profile(profile, add=disclaimed + run + driver + quirk)
+    profile, precision, disclaimed, run, driver, quirk = blocks[:6]
+    parsed = world.profile(profile, add=precision + disclaimed + run + driver + quirk)
     assert parsed.driver.nodes == ("/dev/acme[0-9]*",) and parsed.driver.shows == "acme-smi"
     assert (parsed.name, len(parsed.disclaimed), list(parsed.runs), len(parsed.quirks)) == ("acme", 1, ["presubmit"], 1)
 

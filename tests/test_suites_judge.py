@@ -9,10 +9,11 @@ import pytest
 from broken_outputs import ALL, Break, garbage_after_the_first_divergence
 from replay import bench, embedded, outcomes, recorded
 
-from conformance.reference.compute import YARDSTICKS
+from conformance.criteria.covered import uncovered
+from conformance.reference.compute import SHIPPED
 from conformance.verdict import Verdict
 
-CLAIMS = [(dtype, precision) for dtype, precision in YARDSTICKS]
+CLAIMS = [(dtype, precision) for dtype, precision in SHIPPED]
 
 
 @pytest.mark.parametrize("name", sorted(embedded()))
@@ -51,6 +52,34 @@ def test_another_kernel_than_the_requested_fails_every_promise(name: str) -> Non
     working.kernels = ["aten::_scaled_dot_product_flash_attention_for_cpu"]
     found = outcomes(name, working)
     assert {outcome.verdict for outcome in found.values()} == {Verdict.FAIL}
+
+
+@pytest.mark.parametrize("name", sorted(name for name, (model, _) in embedded().items() if model.directions))
+def test_an_error_in_the_direction_of_a_known_fault_fails_and_names_it(name: str) -> None:
+    """Of the faults that the suite says it could see, the faintest, added to an honest engine's rounding."""
+    working, suite = bench(name), embedded()[name][1]
+    honest = outcomes(name, working)["test_error_is_no_known_fault"]
+    assert honest.verdict is Verdict.PASS, honest.message
+    case = suite("test_error_is_no_known_fault")
+    case.bench = working
+    case.run()
+    unseen = uncovered(case.judgements[-1])
+    seen = {fault: found for fault, found in working.directions.items() if found.any() and fault not in unseen}
+    faintest = min(seen, key=lambda fault: float(np.nansum(seen[fault].astype(np.float64) ** 2)))
+    asked = next(each for each, wants in suite.observations().items() if wants.yardstick)
+
+    def faulty(each: str, found: Any) -> Any:
+        if {"decoded": "prefilled"}.get(each, each) != asked:
+            return found
+        values = np.array(found.values, dtype=np.float64)
+        moved = values[..., 0] if suite.role in ("generation", "multimodal") else values
+        if suite.role == "rerank.decoder":
+            moved = values[:, 0]
+        moved += working.directions[faintest]
+        return type(found)(**{**vars(found), "values": values})
+
+    found = outcomes(name, bench(name, alter=faulty))["test_error_is_no_known_fault"]
+    assert found.verdict is Verdict.FAIL and f"c of {faintest} is" in found.message, found.message
 
 
 @pytest.mark.parametrize("name", sorted(embedded()))

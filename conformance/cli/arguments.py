@@ -80,6 +80,11 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         **many,
     )
     parser.add_argument("--tier", metavar="TIER", help="embedded (the default) or full: the fetched models as well")
+    parser.add_argument(
+        "--directions",
+        action="store_true",
+        help="compute the directions of known faults for models that come without any; takes ten times a reference",
+    )
     parser.add_argument("--run", metavar="NAME", help="a run that the profile names, e.g. presubmit")
     parser.add_argument("-k", dest="pattern", metavar="PATTERN", help="a shell pattern, or a part, of the case's id")
     add_as_of(parser)
@@ -223,6 +228,7 @@ def _selection(
         dtypes=tuple(dict.fromkeys(options.dtype)),
         suites=tuple(dict.fromkeys(options.suite)),
         models=tuple(dict.fromkeys(models)),
+        directions=options.directions,
         pattern=options.pattern,
         run=options.run,
         tier=options.tier,

@@ -93,6 +93,8 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
         parts.append(f"--model {shlex.quote(f'{case.role}={case.model.name}')}")
     if case.suite == SUITE.name:
         parts.append("--probe-disclaimed")
+    if case.directed and not case.model.directions:
+        parts.append("--directions")
     parts.append(f"-k {shlex.quote(case.id)}")
     return " ".join(parts)
 
@@ -100,6 +102,7 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
 def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str, Any]) -> str:
     """The text."""
     model, claim = case.model, case.effective_target
+    reduced = case.products.reduced(claim.dtype, convolves=case.vision is not None)
     rows = [
         ("case", case.id),
         ("suite", f"{case.suite} ({case.suite_path}), role {case.role}"),
@@ -112,7 +115,8 @@ def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str,
         ),
         (
             "precision",
-            f"{case.precision} ({PRECISIONS[case.precision]}), as claimed for {claim.engine}/{claim.attention}",
+            f"{case.precision} ({PRECISIONS[case.precision]}), as claimed for {claim.engine}/{claim.attention}"
+            + "".join(f"; {name} {PRECISIONS['tf32']} (tf32)" for name in reduced),
         ),
         ("kernels", f"expected: {', '.join(case.kernels)}, and no other"),
     ]

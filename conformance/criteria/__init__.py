@@ -12,6 +12,7 @@ _MODULES = (
     "attention",
     "attention_probes",
     "classes",
+    "matched",
     "metamorphic",
     "observed",
     "score",

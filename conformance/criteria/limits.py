@@ -148,6 +148,17 @@ class MetamorphicLimits:
 
 
 @dataclass(frozen=True)
+class MatchedLimits:
+    """Errors along the directions of known faults."""
+
+    coefficient: Limit
+    sigma: Limit
+    covered: Limit
+    prompts: Limit
+    few: Limit
+
+
+@dataclass(frozen=True)
 class QuantileLimits:
     """A table of sqrt(F quantile): how far the ratio of two equal errors strays by chance."""
 
@@ -171,6 +182,7 @@ class Limits:
     tokens: TokenLimits
     attention: AttentionLimits
     metamorphic: MetamorphicLimits
+    matched: MatchedLimits
     quantile: QuantileLimits
 
 
@@ -182,6 +194,7 @@ _GROUPS: Mapping[str, type[Any]] = {
     "tokens": TokenLimits,
     "attention": AttentionLimits,
     "metamorphic": MetamorphicLimits,
+    "matched": MatchedLimits,
     "quantile": QuantileLimits,
 }
 

@@ -9,7 +9,7 @@ from conformance.judgement import Figure
 from conformance.names import unknown
 
 PRECISIONS = ("ieee", "tf32", "fused", "eager", "fp16-acc")
-"""What a profile may claim of an attention backend in one dtype."""
+"""What a profile may claim of an attention backend in one dtype; of float32 products beside it, "ieee" or "tf32"."""
 
 
 def pooled_measures(found: Errors, limit: Limit, precision: str, *, widened_to: float | None = None) -> list[Measure]:

@@ -42,12 +42,20 @@ class Comparison:
     finite: bool
 
 
-def check(ask: Ask, kind: str, claims: Mapping[str, Collection[str]], head_sizes: Sequence[int]) -> Iterator[Finding]:
-    """A finding for each operation and dtype. `claims` holds the precisions that the plan claims for each dtype."""
+def check(
+    ask: Ask, kind: str, claims: Mapping[str, Collection[str]], head_sizes: Sequence[int], matmul: str = "ieee"
+) -> Iterator[Finding]:
+    """A finding for each operation and dtype.
+
+    `claims` holds the precisions that the plan claims of attention in each dtype, `matmul` is what the profile claims
+    of float32 products of matrices.
+    """
     # Float32 in every case: matrix units that round float32's factors show nowhere else.
     for dtype in sorted({"float32", *claims}, key=lambda name: (name != "float32", name)):
         allowed = rounding(dtype, claims.get(dtype, ()))
-        yield _finding("matmul", dtype, _products(ask, kind, dtype, allowed))
+        is_reduced = dtype == "float32" and matmul == "tf32"
+        products = rounding(dtype, [matmul]) if is_reduced else allowed
+        yield _finding("matmul", dtype, _products(ask, kind, dtype, products))
         yield _finding("attention", dtype, _attentions(ask, kind, dtype, allowed, head_sizes))
 
 

@@ -156,7 +156,7 @@ def _on_the_device(of: Examination, asked: Questioner, answer: Mapping[str, Any]
     claims: dict[str, set[str]] = {}
     for case in of.cases:
         claims.setdefault(case.effective_target.dtype, set()).add(case.precision)
-    yield from arithmetic.check(asked.ask, kind, claims, models.head_sizes(of.cases))
+    yield from arithmetic.check(asked.ask, kind, claims, models.head_sizes(of.cases), of.profile.products.matmul)
 
 
 def _host_memory(of: Examination, references: models.References) -> Finding:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from conformance import checkpoint
 from conformance.catalogue import Model
 from conformance.doctor.finding import Finding, ok, problem
 from conformance.plan import Case
 from conformance.size import in_words
+
+if TYPE_CHECKING:
+    from conformance.reference.store import PartSet
 
 HASHED_AT_MOST = 4 * 2**30
 """Weights above this are not hashed here, which would take longer than a few seconds."""
@@ -90,11 +94,20 @@ def look_up(cases: tuple[Case, ...], isa: str) -> References:
                 without[f"{dtype} with the claim {precision!r}"] = None
         try:
             lacking = [part for part in wanted if all(parts.load(part) is None for parts in kept)]
+            if any(each.directed for each in members) and not _has_directions(kept):
+                lacking.append("directions of known faults")
         except store.StoreError as error:
             damaged.append(str(error))
             continue
         missing += [(f"{part} of {case.suite} on {model.name}", model) for part in lacking]
     return References(sets, tuple(missing), tuple(large), tuple(damaged), tuple(without))
+
+
+def _has_directions(kept: Sequence[PartSet]) -> bool:
+    from conformance.reference import directions
+
+    names = (directions.PART, directions.cached_part())
+    return any(parts.directions(name) is not None for parts in kept for name in names)
 
 
 def check_references(found: References) -> Iterator[Finding]:

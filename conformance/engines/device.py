@@ -37,10 +37,13 @@ def is_known(kind: str) -> bool:
     return kind == "cpu" or hasattr(getattr(torch, kind, None), "is_available")
 
 
-def set_precision_switches() -> None:
-    """Full float32 precision everywhere: a claim of `ieee` is judged as one, whatever the process had set before."""
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+def set_precision_switches(matmul: str = "ieee", convolution: str = "ieee") -> None:
+    """What is claimed of float32 products, "ieee" or "tf32", whatever the process had set before.
+
+    Sums of 16-bit products are never reduced.
+    """
+    torch.set_float32_matmul_precision("high" if matmul == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = convolution == "tf32"
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
@@ -66,12 +69,14 @@ def release(device: torch.device) -> None:
         torch.get_device_module(device).empty_cache()
 
 
-def facts(kind: str) -> dict[str, Any]:
+def facts(kind: str, matmul: str = "ieee", convolution: str = "ieee") -> dict[str, Any]:
     """What this process's torch knows of the device and of itself; asked for in a worker, before anything runs.
+
+    `matmul` and `convolution` are what is claimed of float32 products; the switches are set so, and both are told.
 
     A CPU's name and memory are not here: `conformance.facts` knows them without torch.
     """
-    set_precision_switches()
+    set_precision_switches(matmul, convolution)
     reason = missing(kind)
     device: dict[str, Any] = {"type": kind, "available": reason is None}
     if reason:
@@ -83,6 +88,7 @@ def facts(kind: str) -> dict[str, Any]:
     return {
         "device": device,
         "isa": torch.backends.cpu.get_cpu_capability(),
+        "precision_claims": {"matmul": matmul, "convolution": convolution},
         "precision_switches": precision_switches(),
         "torch_build": {"version": torch.__version__, "cuda": torch.version.cuda, "debug": torch.version.debug},
     }

@@ -89,9 +89,9 @@ class LoadedModel(Runner):
         devices.require(request.device)
         if Version(transformers.__version__) < Version(OLDEST):
             raise Unavailable(f"transformers {transformers.__version__} is too old; {OLDEST} or newer is needed")
-        devices.set_precision_switches()
         if self._compiles:
             never_unfused()
+        devices.set_precision_switches(request.matmul, request.convolution)
         self.device = torch.device(request.device)
         self._own_code = bool(request.parameters.get("trust_remote_code", False))
         self.tokenizer = AutoTokenizer.from_pretrained(

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from conformance.criteria.covered import uncovered
 from conformance.plan import Plan
 from conformance.profile import Profile
 from conformance.results.record import CaseResult
 from conformance.verdict import Verdict
+
+
+def _unseen_faults(plan: Plan, results: Iterable[CaseResult]) -> list[str]:
+    """The known faults whose directions were too weak to be covered, with the suites and dtypes where that is so."""
+    targets = {case.id: f"{case.suite} in {case.effective_target.dtype}" for case in plan.cases if case.directed}
+    unseen: dict[str, set[str]] = {}
+    for result in results:
+        for judgement in result.judgements if result.id in targets else ():
+            for fault in uncovered(judgement):
+                unseen.setdefault(fault, set()).add(targets[result.id])
+    if not unseen:
+        return []
+    said = "; ".join(f"{fault} ({', '.join(sorted(where))})" for fault, where in sorted(unseen.items()))
+    return [f"Known faults that are too small there for their direction to show: {said}."]
 
 
 def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> list[str]:
@@ -54,6 +69,13 @@ def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> 
         sentences.append(
             f"{', '.join(local)}: no right answers are known, so what reference and engine get wrong alike is not seen."
         )
+    ran = {case.model.name for case in executed}
+    if without := [name for name in plan.models_without_directions if name in ran]:
+        sentences.append(
+            f"{', '.join(without)}: nothing was looked for along the directions of known faults, as none come with it; "
+            "--directions computes them."
+        )
+    sentences += _unseen_faults(plan, results)
     applied = {name for case in executed for name in case.quirks}
     applied |= {name for case in plan.cases if verdicts.get(case.id) is Verdict.SKIPPED for name in case.quirks}
     sentences += [

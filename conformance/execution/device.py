@@ -41,7 +41,8 @@ def complete_facts(
         return dict(facts)
     try:
         pool = pools.get(engines[case.effective_target.engine], case.start, case.environment)
-        known = ask_facts(pool, FACTS, seconds, known_plan.device)
+        claims = case.products
+        known = ask_facts(pool, FACTS, seconds, known_plan.device, claims.matmul, claims.convolution)
     except (ExecutionError, ProtocolError) as error:
         reason = str(error).strip().splitlines()[0]
         known = {"device": {"type": known_plan.device, "available": False, "reason": reason}}

@@ -51,6 +51,8 @@ class Group:
             parameters=parameters(case.model),
             options=options,
             vision_attention="" if case.vision is None else case.vision.attention,
+            matmul=case.products.matmul,
+            convolution=case.products.convolution,
         )
 
 
@@ -72,10 +74,24 @@ def groups(plan: Plan) -> list[Group]:
 
 
 def claimed_precision(case: Case) -> str:
-    """The precision whose yardstick the case is judged by: the text's, and the vision tower's where there is one."""
-    if case.vision is None:
-        return case.precision
-    return claimed(case.precision, case.vision.precision[case.effective_target.dtype])
+    """The claims whose yardstick the case is judged by: attention in text and vision tower, and other products."""
+    return claimed(case.precision, _vision_precision(case), _reduced(case))
+
+
+def judged_precision(case: Case) -> str:
+    """The precision that the case as a whole is judged by: `ieee` only where nothing in it is claimed to be less."""
+    is_reduced = bool(_reduced(case)) or (case.precision == "ieee" and _vision_precision(case) != "ieee")
+    return "tf32" if is_reduced else case.precision
+
+
+def _vision_precision(case: Case) -> str:
+    return case.precision if case.vision is None else case.vision.precision[case.effective_target.dtype]
+
+
+def _reduced(case: Case) -> tuple[str, ...]:
+    if case.needs == ("attention",):  # single kernel calls: no linear layer runs, and no convolution
+        return ()
+    return case.products.reduced(case.effective_target.dtype, convolves=case.vision is not None)
 
 
 def parameters(model: Model) -> dict[str, Any]:

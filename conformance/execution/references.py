@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from conformance.execution.errors import EnvironmentLacking, ExecutionError, Ser
 from conformance.execution.pools import Pools
 from conformance.execution.remote import RemoteRunner
 from conformance.models.fit import PATIENCE, Fit
-from conformance.reference import compute
+from conformance.reference import compute, directions
 from conformance.reference.sample import OwnError, require_small
 from conformance.reference.store import Identity, Part, PartSet, cached, identify, shipped
 from conformance.runner import LoadRequest, Unavailable
@@ -100,6 +100,33 @@ class References:
             )
         return reference, yardstick
 
+    def directions(
+        self,
+        suite: type[ConformanceSuite],
+        request: LoadRequest,
+        reference: Part,
+        *,
+        embedded: bool,
+        fit: Fit | None = None,
+    ) -> Mapping[str, Any]:
+        """How each known fault would move `reference`, by injection: shipped, stored, or computed now.
+
+        Raises as `get` does.
+        """
+        identity = self._identify(suite, request, fit.reference if fit is not None else "float64")
+        folder = Path(request.folder)
+        if embedded and (found := shipped(folder, identity).directions(directions.PART)) is not None:
+            return found
+        parts, part = cached(identity), directions.cached_part()
+        found = parts.directions(part)
+        if found is None:
+            subject = compute.Subject(suite, request, Tokenizer(folder))
+            self._patience = max(self.seconds, PATIENCE * fit.reference_s) if fit is not None else self.seconds
+            with self._computing(subject, f"the directions of {len(directions.applicable(subject))} known faults"):
+                found = directions.compute_directions(subject, reference, self._start_faulty, dtype=identity.dtype)
+            parts.save_directions(part, found)
+        return found
+
     def _identify(self, suite: type[ConformanceSuite], request: LoadRequest, dtype: str) -> Identity:
         """Hashes the model's folder once for all targets: full-size weights take seconds."""
         key = (f"{suite.__module__}:{suite.__qualname__}", request.folder, dtype)
@@ -133,6 +160,10 @@ class References:
         finally:
             self.computing_s += time.monotonic() - began
 
-    def _start(self, request: LoadRequest) -> Any:
-        pool = self.pools.get(compute.RUNNER, "fork", {})
-        return RemoteRunner(request, pool, compute.RUNNER, load_seconds=self._patience, call_seconds=self._patience)
+    def _start(self, request: LoadRequest, runner: str = "") -> Any:
+        runner = runner or compute.RUNNER
+        pool = self.pools.get(runner, "fork", {})
+        return RemoteRunner(request, pool, runner, load_seconds=self._patience, call_seconds=self._patience)
+
+    def _start_faulty(self, request: LoadRequest) -> Any:
+        return self._start(request, directions.RUNNER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -22,7 +22,7 @@ from conformance.execution.errors import (
     WorkerGone,
 )
 from conformance.execution.fresh import FACTOR, as_fresh, decided, is_grey, undecided, with_fresh_inputs
-from conformance.execution.group import Group, claimed_precision
+from conformance.execution.group import Group, claimed_precision, judged_precision
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
@@ -178,6 +178,11 @@ class Session:
             fit=case.fit,
             digest=case.model.digest,
         )
+        directions: Mapping[str, Any] = {}
+        if times == 1 and any(each.directed for each in self.group.cases):
+            directions = references.directions(
+                suite, self.request, reference, embedded=case.model.tier == "embedded", fit=case.fit
+            )
         tokenizer = Tokenizer(case.model.folder)
         make_inputs: Callable[..., Any] = suite.inputs
         inputs = make_inputs(**case.model.parameters.get("inputs", {}))
@@ -204,7 +209,7 @@ class Session:
             yardstick=Answers(yardstick.__getitem__),
             inputs=inputs,
             dtype=self.request.dtype,
-            precision=case.precision,
+            precision=judged_precision(case),
             attention=self.request.attention,
             kernels=case.kernels,
             tokenizer=tokenizer,
@@ -213,6 +218,7 @@ class Session:
             layers=checkpoint.layers(case.model.folder) if has_files else None,
             vision=_vision(case),
             claim=case.claim,
+            directions=directions,
         )
 
     def _prepare(self, times: int = 1) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -32,13 +32,17 @@ class Variant:
 
 
 _ALONE, _PADDED = Variant(options={"batch_size": 1}), Variant(options={"batch_size": 32})
-_FUSED = "conformance_ideal_fused"
+_FUSED, _TF32, _FP16_ACC = "conformance_ideal_fused", "conformance_tf32", "conformance_fp16_acc"
 
 YARDSTICKS: dict[tuple[str, str], tuple[Variant, ...]] = {
     # 16 bit: how wrong an honest kernel of the claimed class is, alone and in a padded batch.
     **{(dtype, "eager"): (_ALONE, _PADDED) for dtype in ("bfloat16", "float16")},
     **{
         (dtype, "fused"): (replace(_ALONE, attention=_FUSED), replace(_PADDED, attention=_FUSED))
+        for dtype in ("bfloat16", "float16")
+    },
+    **{
+        (dtype, "fp16-acc"): (replace(_ALONE, attention=_FP16_ACC), replace(_PADDED, attention=_FP16_ACC))
         for dtype in ("bfloat16", "float16")
     },
     # float32: the worst legal variant, because one ulp in one rotary frequency already outweighs a sum's rounding.
@@ -48,23 +52,37 @@ YARDSTICKS: dict[tuple[str, str], tuple[Variant, ...]] = {
         Variant(options={"batch_size": 32, "frequency_ulps": 1}),
         Variant(options={"batch_size": 32, "frequency_ulps": -1}),
     ),
+    # TF32's rounding outweighs an ulp of a frequency by far.
+    ("float32", "tf32"): (replace(_ALONE, attention=_TF32), replace(_PADDED, attention=_TF32)),
 }
 """The variants behind each (dtype, claimed precision); of each observation, the one furthest from the reference."""
 
+SHIPPED = tuple(key for key in YARDSTICKS if key[1] not in ("tf32", "fp16-acc"))
+"""The yardsticks that come with the embedded models; no profile here claims the others."""
 
-_TOWER = "-vision-"
+
+_TOWER, _REDUCED = "-vision-", "-reduced-"
 
 
-def claimed(precision: str, vision: str) -> str:
-    """One name for what is claimed of the text's attention backend and of the vision tower's."""
-    return precision if vision == precision else f"{precision}{_TOWER}{vision}"
+def claimed(precision: str, vision: str, reduced: Sequence[str] = ()) -> str:
+    """One name for what is claimed of the text's attention backend, of the vision tower's, and of other products.
+
+    `reduced` are the products ("matmul", "convolution") that are claimed to be TF32.
+    """
+    name = precision if vision == precision else f"{precision}{_TOWER}{vision}"
+    return name + "".join(f"{_REDUCED}{each}" for each in reduced)
 
 
 def variants(dtype: str, precision: str) -> tuple[Variant, ...]:
     """The variants behind a claim; KeyError where there are none."""
-    text, _, vision = precision.partition(_TOWER)
+    attention, *reduced = precision.split(_REDUCED)
+    text, _, vision = attention.partition(_TOWER)
     tower = YARDSTICKS[dtype, vision][0].attention if vision else ""
-    return tuple(replace(variant, vision_attention=tower) for variant in YARDSTICKS[dtype, text])
+    beside = {"tf32": reduced} if reduced else {}
+    return tuple(
+        replace(variant, vision_attention=tower, options={**variant.options, **beside})
+        for variant in YARDSTICKS[dtype, text]
+    )
 
 
 def part_name(dtype: str, precision: str) -> str:
@@ -92,7 +110,7 @@ def compute_reference(subject: Subject, start: StartRunner) -> dict[str, Observa
         options={"batch_size": 1, "widen": True},
     )
     with start(request) as runner:
-        answers = _answers(subject, runner)
+        answers = answers_of(subject, runner)
         return {name: getattr(answers, name) for name, wants in subject.suite.observations().items() if wants.reference}
 
 
@@ -114,7 +132,7 @@ def compute_narrow_reference(
     wanted = subject.suite.observations()
     with start(request) as runner:
         recording = Recording(runner)
-        answers = _answers(subject, cast(Runner, recording))
+        answers = answers_of(subject, cast(Runner, recording))
         found = {name: getattr(answers, name) for name, wants in wanted.items() if wants.reference}
     compared = {name: found[name] for name, wants in wanted.items() if wants.yardstick}
     with start(replace(request, options={**request.options, "widen_by_module": True})) as wide:
@@ -144,7 +162,7 @@ def compute_yardstick(
             options=variant.options,
         )
         with start(request) as runner:
-            answers = _answers(subject, runner, known_answers)
+            answers = answers_of(subject, runner, known_answers)
             for name, wants in subject.suite.observations().items():
                 if not wants.yardstick:
                     continue
@@ -155,7 +173,7 @@ def compute_yardstick(
     return {name: found for name, (_, found) in worst.items()}
 
 
-def _answers(subject: Subject, runner: Runner, reference: Answers | None = None) -> Answers:
+def answers_of(subject: Subject, runner: Runner, reference: Answers | None = None) -> Answers:
     """The runner's answers to the suite's questions; without a reference, they are it."""
 
     def ask(name: str) -> Any:

@@ -13,6 +13,7 @@ from transformers.masking_utils import eager_mask
 from conformance.engines.transformers import TransformersRunner
 from conformance.engines.vision import PLACES_TEXT
 from conformance.reference.precision import Widened, WidenedByModule
+from conformance.reference.reduced import Tf32Products
 from conformance.runner import LoadRequest
 
 IDEAL_FUSED = "conformance_ideal_fused"
@@ -20,16 +21,20 @@ IDEAL_FUSED = "conformance_ideal_fused"
 
 class ReferenceRunner(TransformersRunner):
     """Options beside the batch size: `widen` (fp64 throughout), `widen_by_module` (the same with weights that stay in
-    float32), and `frequency_ulps` (rotary frequencies moved).
+    float32), `frequency_ulps` (rotary frequencies moved), and `tf32` (the products, "matmul" and "convolution", whose
+    factors are rounded to TF32).
 
-    The attention `conformance_ideal_fused` is the yardstick of fused kernels.
+    The attention `conformance_ideal_fused` is the yardstick of fused kernels; `conformance.reference.reduced` has those
+    of reduced ones.
     """
 
     def __init__(self, request: LoadRequest) -> None:
         if request.device != "cpu":
             raise ValueError(f"the reference is computed on the CPU, not on {request.device!r}")
-        # Positions beside pictures are computed here, and do not depend on the version of transformers.
-        super().__init__(replace(request, options={"positions": PLACES_TEXT, **request.options}))
+        # Positions beside pictures are computed here, and do not depend on the version of transformers; what is claimed
+        # of a device's products is emulated, and no switch of this CPU's.
+        options = {"positions": PLACES_TEXT, **request.options}
+        super().__init__(replace(request, options=options, matmul="ieee", convolution="ieee"))
 
     def __enter__(self) -> ReferenceRunner:
         super().__enter__()
@@ -40,6 +45,8 @@ class ReferenceRunner(TransformersRunner):
 
     def _computing(self) -> AbstractContextManager[Any]:
         widens = self.request.options.get("widen") or self.request.options.get("widen_by_module")
+        if reduced := self.request.options.get("tf32"):
+            return Tf32Products(reduced)
         return Widened() if widens else super()._computing()
 
 

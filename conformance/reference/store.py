@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from conformance import checkpoint, codec
 from conformance.cache import cache_folder
@@ -127,6 +127,14 @@ class PartSet:
                 for name, found in observations.items()
             },
         )
+
+    def directions(self, part: str) -> dict[str, Any] | None:
+        """The directions of known faults, arrays by injection, or None; errors as of `load`."""
+        return cast("dict[str, Any] | None", self.load(part))
+
+    def save_directions(self, part: str, directions: Mapping[str, Any]) -> None:
+        """Store the directions of known faults."""
+        self.save(part, cast(Part, directions))
 
     def _manifest(self) -> dict[str, Any] | None:
         try:
