@@ -117,14 +117,32 @@ def measure(
 def _measure_group(
     order: Order, pools: Pools, references: References, null: Null, group: Group, into: Calibration
 ) -> None:
-    case = group.first
-    target = case.effective_target
-    own = order.engines[target.engine]
+    own = order.engines[group.first.effective_target.engine]
     varied = _varied(null, group, own)
     engine_class = VARIED_BY[own] if varied.is_varied else own
+    rest = list(group.cases)
+    try:
+        _ask(order, pools, references, varied, engine_class, rest, into)
+    except Exception as error:  # a defect of one suite or engine must not cost the others their samples
+        _left(into, null, rest, f"{type(error).__name__}: {error}")
+
+
+def _ask(
+    order: Order,
+    pools: Pools,
+    references: References,
+    varied: Varied,
+    engine_class: str,
+    rest: list[Case],
+    into: Calibration,
+) -> None:
+    """Ask every case of `rest`, which leaves it when it has its answer."""
+    null, target = varied.null, varied.first.effective_target
     with Session(varied, order.plan.device, engine_class, pools, order.load_seconds, order.case_seconds) as session:
-        for each in group.cases:
+        while rest:
+            each = rest[0]
             attempt = session.attempt(each.test, references)
+            rest.pop(0)
             if attempt.outcome.verdict in _NO_NUMBERS:
                 _left(into, null, [each], attempt.outcome.reason)
                 continue

@@ -64,11 +64,15 @@ def describe(figure: Figure) -> str:
     return text if share is None or share in (0.0, float("inf")) else f"{text} ({share:.3g} of the limit)"
 
 
+def source_of(figure: Figure, gap: str) -> str:
+    """Behind a gap, in brackets, where the figure's limit comes from, and whether it is only provisional."""
+    standing = "provisional on this device: " if figure.standing == "provisional" else ""
+    return f"{gap}[{standing}{figure.provenance}]" if figure.provenance else ""
+
+
 def _figure_lines(judgement: Mapping[str, Any]) -> list[str]:
     lines = []
     for item in judgement["figures"]:
         figure = figure_from_json(item, f"judgement {judgement['criterion']!r}, a figure")
-        standing = "provisional on this device: " if figure.standing == "provisional" else ""
-        source = f"  [{standing}{figure.provenance}]" if figure.provenance else ""
-        lines.append(f"{figure.name} = {describe(figure)}{source}")
+        lines.append(f"{figure.name} = {describe(figure)}{source_of(figure, '  ')}")
     return lines

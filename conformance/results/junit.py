@@ -17,7 +17,7 @@ from xml.dom.minidom import Document, Element
 
 from xmlrunner.result import _TestInfo, _XMLTestResult
 
-from conformance.results.explanation import circumstances, describe, explain, on_which
+from conformance.results.explanation import circumstances, describe, explain, on_which, source_of
 from conformance.results.flavour import DEFAULT_FLAVOUR
 from conformance.results.output import write_atomically
 from conformance.results.printable import capped, one_line, printable
@@ -178,9 +178,8 @@ def _properties(case: Mapping[str, Any], beside: str) -> list[tuple[str, str]]:
     for judgement in case["judgements"]:
         for item in judgement["figures"]:
             figure = figure_from_json(item, f"case {case['id']!r}, a figure")
-            source = f" [{figure.provenance}]" if figure.provenance else ""
             name = f"{judgement['criterion']}{on_which(judgement)}: {figure.name}"
-            pairs.append((name, f"{describe(figure)}{source}"))
+            pairs.append((name, f"{describe(figure)}{source_of(figure, ' ')}"))
     pairs += [(key, case[key]) for key in ("rows_file", "reproduce") if case[key]]
     return pairs
 
