@@ -21,6 +21,7 @@ COMMANDS = {
     "validate": "check profiles",
     "report": "tell a finished run again, and write its junit.xml again",
     "attention": "measure one attention kernel, a Python function, without engine and model",
+    "selftest": "inject faults and correct variations, and show what is found and what is accused",
     "doctor": "look in seconds for what would spoil a run of hours",
     "calibrate": "measure correct variations on a device, and propose the limits that follow",
     "models": "list, fetch, verify, export and import the models of the catalogue",
