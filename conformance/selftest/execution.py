@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.execution.group import Group
+from conformance.execution.injection import NOT_APPLICABLE
 from conformance.execution.interrupts import Interrupts
 from conformance.execution.outcome import Recorder, outcome_of
 from conformance.execution.pools import Pools
+from conformance.execution.process import WorkerPool
 from conformance.execution.references import References
 from conformance.execution.session import Session
 from conformance.judgement import Judgement
@@ -30,9 +32,6 @@ from conformance.verdict import Verdict
 
 MOST_LANES = 4
 """So many trials at most run side by side: each holds a model and its references."""
-
-NOT_APPLICABLE = "NotApplicable"
-"""The class of the exception by which an injecting engine says that a change has no place in this model."""
 
 _POLL_SECONDS = 0.5
 
@@ -64,8 +63,8 @@ def run_trials(
 ) -> bool:
     """Run all trials and tell each finding, in the calling thread; True where an interrupt ended it early.
 
-    With `whole`, every case of every trial is run; otherwise a fault's trial ends with the first case that FAILs, once
-    all cases that compare numbers have run, because the rules elsewhere are held against those.
+    With `whole`, every case of every trial is run; otherwise a fault's trial ends with the first case that FAILs. The
+    rules elsewhere are held against the same outputs, those up to there.
     """
     work = _Work(trials, around, whole)
     lanes = [threading.Thread(target=work.lane, daemon=True, name=f"lane {n}") for n in range(around.lanes)]
@@ -110,7 +109,7 @@ class _Work:
     def lane(self) -> None:
         """Do what is to be done until nothing is left. The thread owns its pools: workers die with the thread."""
         try:
-            with Pools() as pools:
+            with _SharedPools() as pools:
                 references = References(pools, self._around.isa, self._around.load_seconds, lambda _: None)
                 while (trial := self._next()) is not None:
                     try:
@@ -189,7 +188,7 @@ class _Work:
         shown: list[Shown] = []
         for test in clean.passed:
             found = any(one.outcome.verdict is Verdict.FAIL for one in shown)
-            if trial.kind == "fault" and found and not self._whole and not clean.compares(test):
+            if trial.kind == "fault" and found and not self._whole:
                 break
             shown.append(self._attempt(session, test, trial, references))
             if session.given_up:
@@ -212,6 +211,21 @@ class _Work:
         finally:
             with self._lock:
                 self._sessions.discard(session)
+
+
+class _SharedPools(Pools):
+    """Forks workers of all classes from one server: the class asked for first is the engine's own, without a change.
+
+    What injects into it imports little beside it, and each server costs seconds and its memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first = ""
+
+    def get(self, runner_class: str, start: str, environment: Mapping[str, str]) -> WorkerPool:
+        self._first = self._first or runner_class
+        return super().get(self._first, start, environment)
 
 
 class _Rejudging(Session):

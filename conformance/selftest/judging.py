@@ -49,10 +49,6 @@ class Clean:
     compared: Mapping[Place, Judgement] = field(default_factory=dict)
     eager: Mapping[Place, Numbers] = field(default_factory=dict)
 
-    def compares(self, test: str) -> bool:
-        """Whether a test compares numbers with the reference's."""
-        return any(place[0] == test for place in self.compared)
-
 
 def clean_of(shown: Sequence[Shown], eager: Mapping[Place, Numbers]) -> Clean:
     """What the others are held against, from a clean trial whose every case was run."""

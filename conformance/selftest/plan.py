@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from conformance import checkpoint
 from conformance.execution.group import Group, groups
+from conformance.execution.injection import FAULT, INJECTORS, VARIATION, Injector, with_options
 from conformance.faults.fault import Fault, Injection, parse_injection
 from conformance.names import UsageError, unknown
 from conformance.nulls.null import Null
@@ -15,29 +16,13 @@ from conformance.plan import Plan
 from conformance.selftest.judging import without_measuring
 from conformance.selftest.trial import Finding, Result, Trial
 
-FAULT, VARIATION = "fault", "variation"
-"""Engine options that make the change."""
-
-
-@dataclass(frozen=True)
-class Injector:
-    """The classes that run an engine with a change, as "module:Class"."""
-
-    faulty: str
-    varied: str
-
-
-INJECTORS: Mapping[str, Injector] = {
-    "conformance.engines.transformers:TransformersRunner": Injector(
-        "conformance.faults.runner:FaultyRunner", "conformance.nulls.runner:NullRunner"
-    )
-}
-"""By the class of the engine; what is not here cannot be injected into."""
-
 TIERS = ("float32", "float16", "bfloat16")
 """Where a fault's own dtype is not claimed, the first of these that is."""
 
 STRUCTURAL_TIER = "bfloat16"
+
+CHEAP_SECONDS, CHEAP_NULLS = 5.0, 3
+"""A suite that declares to take less has three nulls in a short selftest, another one."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +95,16 @@ def make_trials(
                 changed.append(trial)
             elif not wanted.whole:  # there, that a fault has no place in most models goes without saying
                 inapplicable.append(without_measuring(trial, Result.NOT_APPLICABLE, reason))
-    for null in [nulls[name] for name in wanted.nulls] or ([] if named else _quick(nulls.values(), wanted.whole)):
-        for group in chosen:
-            trial = _varied(group, null, injectors[engines[group.first.effective_target.engine]])
-            reason = _refusal(null, group)
+    for index, group in enumerate(chosen):
+        injector = injectors[engines[group.first.effective_target.engine]]
+        fit = [null for null in nulls.values() if _refusal(null, group) is None]
+        if not named:
+            changed += [_varied(group, null, injector) for null in (fit if wanted.whole else _few(fit, index, group))]
+        for null in (nulls[name] for name in wanted.nulls):
+            trial, reason = _varied(group, null, injector), _refusal(null, group)
             if reason is None:
                 changed.append(trial)
-            elif wanted.nulls:
+            else:
                 inapplicable.append(without_measuring(trial, Result.NOT_APPLICABLE, reason))
     used = {trial.place for trial in changed}
     clean = tuple(
@@ -175,9 +163,11 @@ def _varied(group: Group, null: Null, injector: Injector) -> Trial:
     return Trial("null", null.id, null.family, with_options(group, {VARIATION: null.id}), injector.varied)
 
 
-def _quick(nulls: Iterable[Null], whole: bool) -> list[Null]:
-    """Those without other prompts, whose references would have to be computed: `calibrate` measures these."""
-    return [null for null in nulls if (whole or null.quick) and not null.seed]
+def _few(nulls: Sequence[Null], index: int, group: Group) -> list[Null]:
+    """The nulls of a short selftest in the group of this index: each group has a few, other ones than the next."""
+    quick = [null for null in nulls if null.quick]
+    count = CHEAP_NULLS if (group.suite().seconds or 0.0) < CHEAP_SECONDS else 1
+    return [quick[(index * CHEAP_NULLS + step) % len(quick)] for step in range(min(count, len(quick)))]
 
 
 def _refusal(null: Null, group: Group) -> str | None:
@@ -186,11 +176,6 @@ def _refusal(null: Null, group: Group) -> str | None:
         return "it asks other prompts, whose references calibrate computes"
     claims = [case.precision] + ([] if case.vision is None else [case.vision.precision[case.effective_target.dtype]])
     return null.refusal(_configuration(group), case.role, case.effective_target.attention, claims)
-
-
-def with_options(group: Group, options: Mapping[str, Any]) -> Group:
-    """The group with engine options added to its cases."""
-    return Group(tuple(replace(case, options={**case.options, **options}) for case in group.cases))
 
 
 def why_not(fault: Fault, group: Group) -> str | None:
