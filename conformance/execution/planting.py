@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance import checkpoint
+from conformance.execution import injection
 from conformance.execution.group import Group
-from conformance.execution.injection import FAULT, INJECTORS, NOT_APPLICABLE, with_options
+from conformance.execution.injection import FAULT, NOT_APPLICABLE, with_options
 from conformance.execution.outcome import Outcome
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
@@ -33,7 +34,7 @@ class Planting:
     def plant(self, group: Group, references: References) -> Planted:
         """Inject a fault into the group's engine, and see whether a case FAILs."""
         engine = group.first.effective_target.engine
-        injector = INJECTORS.get(self.engines[engine])
+        injector = injection.INJECTORS.get(self.engines[engine])
         if injector is None:
             return planted(group, "", "not planted", f"nothing can be injected into the engine {engine}")
         reason = "no structural fault applies to the model"

@@ -135,12 +135,12 @@ class Screen:
 def _rule_row(one: Cell, tally: RuleTally) -> list[str]:
     found = f"{tally.detected.count} of {tally.detected.total}" if tally.detected.total else ""
     alarms = f"{tally.alarms.count} of {tally.alarms.total}" if tally.alarms.total else ""
-    bound = f"{100 * tally.alarms.bound:.2g}%" if tally.alarms.total else ""
+    bound = f"{100 * tally.alarms.bound:.3g}%" if tally.alarms.total else ""
     return [one.suite or "all", one.dtype or "all", tally.rule, found, alarms, bound]
 
 
 def _accused(rate: Rate) -> str:
-    return f"{rate.count} of {rate.total} judgements of correct outputs false (at most {100 * rate.bound:.2g}%)"
+    return f"{rate.count} of {rate.total} judgements of correct outputs false (at most {100 * rate.bound:.3g}%)"
 
 
 def _count(number: int) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance import checkpoint
+from conformance.execution import injection as injecting
 from conformance.execution.group import Group, groups
-from conformance.execution.injection import FAULT, INJECTORS, VARIATION, Injector, with_options
+from conformance.execution.injection import FAULT, VARIATION, Injector, with_options
 from conformance.faults.fault import Fault, Injection, parse_injection
 from conformance.names import UsageError, unknown
 from conformance.nulls.null import Null
@@ -66,11 +67,10 @@ def make_trials(
     faults: Mapping[str, Fault],
     nulls: Mapping[str, Null],
     wanted: Wanted,
-    injectors: Mapping[str, Injector] = INJECTORS,
 ) -> Trials:
     """The trials on the plan's groups. Raises UsageError for injections and nulls that there are not."""
     check_names(wanted, faults, nulls)
-    every = groups(plan)
+    every, injectors = groups(plan), injecting.INJECTORS
     open_to = [group for group in every if engines[group.first.effective_target.engine] in injectors]
     notes = _closed(every, open_to)
     loose = {_attention(group) for group in open_to if group.first.precision == "eager"}

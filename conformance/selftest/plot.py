@@ -86,7 +86,7 @@ def _legend(root: ElementTree.Element, left: int, top: int, index: int, tally: R
     _mark(root, left, top - 4, index)
     found, accused = tally.detected, tally.alarms
     told = f"{tally.rule}: {found.count} of {found.total} faults found, {accused.count} of {accused.total} correct "
-    _text(root, left + 12, top, f"{told}outputs accused (at most {100 * accused.bound:.2g}% with 95% confidence)")
+    _text(root, left + 12, top, f"{told}outputs accused (at most {100 * accused.bound:.3g}% with 95% confidence)")
 
 
 def _mark(root: ElementTree.Element, x: int, y: int, index: int) -> None:
