@@ -34,6 +34,7 @@ EXAMPLES = """examples:
   python -m conformance validate --profile my/profile.toml
   python -m conformance report out --baseline last/results.json
   python -m conformance doctor --backend xpu
+  python -m conformance selftest --backend cpu --fault mask.causal-plus-one
   python -m conformance models fetch Qwen3-Embedding-0.6B
 
 exit codes: 0 all that was selected passed or is rightly skipped; 1 failures; 2 interrupted; 3 internal error;

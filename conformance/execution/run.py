@@ -130,7 +130,7 @@ def _conclude(
     redact: Redactor,
 ) -> dict[str, Any]:
     sentences = not_covered(plan, request.profile, results)
-    faults = None if request.plant is None else planted
+    faults = planted if planted or request.plant is not None else None
     return conclude(request.output, header, starts, results, sentences, faults, redact, request.junit, request.baseline)
 
 

@@ -124,7 +124,7 @@ def build_document(
         "cases": [result.to_json() for result in ordered],
     }
     if planted is not None:
-        document["planted"] = block(planted)
+        document["planted"] = block([Planted.from_json(redact(one.to_json())) for one in planted])
     redacted: dict[str, Any] = redact(to_plain(document))
     return redacted
 
