@@ -52,6 +52,10 @@ class Generation(GreedyText):
     def test_answers_are_consistent(self) -> None:
         self.judge_consistency(self.observed.greedy, self.bench.settings.get("max_tokens", MAX_TOKENS))
 
+    @requirement("GEN-035", "Logprobs of free text MUST equal the reference's, as far as the texts are the same.")
+    def test_free_logprobs_agree(self) -> None:
+        self.judge_free_logprobs()
+
     @requirement(
         "GEN-040", "Greedy text MUST be the reference's; it may leave it only where the reference is undecided."
     )

@@ -145,13 +145,19 @@ def _effects(shown: Sequence[Shown], clean: Clean) -> Iterable[Effect]:
             if before is None or "x" not in after or np.shape(after["x"]) != np.shape(before.rows["x"]):
                 continue
             pooled = next((figure for figure in before.figures if figure.name == POOLED), None)
-            if pooled is None or pooled.limit is None or "e" not in before.rows:
+            if pooled is None or pooled.limit is None or not _same_question(before, judgement):
                 continue
             numbers = Triple(*(np.asarray(before.rows[name], np.float64) for name in ("x", "r", "e")))
             allowed = errors(numbers, one.case.effective_target.dtype).allowed
             moved = float(np.linalg.norm(np.asarray(after["x"], np.float64) - numbers.x))
             size = moved / (float(np.linalg.norm(allowed)) or np.inf)
             yield Effect(one.case.test, size, float(np.sqrt(max(pooled.limit**2 - pooled.value**2, 0.0))))
+
+
+def _same_question(before: Judgement, after: Judgement) -> bool:
+    """Whether two judgements kept the numbers of one question: some keep those of their worst call only."""
+    one, other = before.rows, after.rows
+    return "e" in one and "r" in other and np.array_equal(one["r"], other["r"])
 
 
 def _rulings(trial: Trial, shown: Sequence[Shown], clean: Clean) -> Iterable[Ruling]:
