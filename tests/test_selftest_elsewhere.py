@@ -136,3 +136,17 @@ def test_every_rule_names_its_source() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
     assert all(rule.source and rule.description for rule in RULES)
     assert elsewhere.is_compared("tokens.logprobs_agree") and not elsewhere.is_compared("observed.is_complete")
+
+
+def test_a_kernels_rows_are_answered_by_eager_attention_too() -> None:
+    from conformance.criteria.attention_calls import kept
+    from conformance.criteria.attention_math import exact, ideal
+    from conformance.runner import AttentionCall
+    from conformance.selftest.kernel_rows import eager_answer
+
+    query, key, value = (RANDOM.standard_normal((2, heads, 5, 8)).astype(np.float32) for heads in (4, 2, 2))
+    call = AttentionCall(query, key, value, window=3, softcap=20.0, lengths=(5, 4))
+    found = eager_answer(kept(call, exact(call), exact(call)), "bfloat16")
+    assert found is not None and np.array_equal(found, ideal(call, "bfloat16", "eager"))
+    assert eager_answer(kept(call, exact(call)), "float32") is None
+    assert eager_answer({"x": exact(call)}, "bfloat16") is None

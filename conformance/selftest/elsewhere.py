@@ -46,7 +46,7 @@ class Rule:
 
 
 _VECTORS, _SCORES, _CLASSES, _LOGPROBS = "vector.agrees", "score.agrees", "classes.agrees", "tokens.logprobs_agree"
-_COMPARED = (_VECTORS, _SCORES, _CLASSES, _LOGPROBS, "vision.features_agree")
+_COMPARED = (_VECTORS, _SCORES, _CLASSES, _LOGPROBS, "vision.features_agree", "attention.agrees")
 """Criteria whose rows are an engine's numbers beside the reference's."""
 
 _ALLCLOSE = {"float32": (1e-6, 1e-4), "float16": (5e-3, 5e-3), "bfloat16": (1e-2, 1e-2)}  # dtype -> atol, rtol
