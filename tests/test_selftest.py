@@ -12,13 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import conformance.faults.library
-import conformance.nulls.library
 import jsonschema
 import pytest
 import zenith_site
 from zenith.injected import fault, null
 
+import conformance.faults.library
+import conformance.nulls.library
 from conformance.__main__ import main
 from conformance.criteria import limits as limits_module
 from conformance.execution import injection

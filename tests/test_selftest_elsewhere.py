@@ -141,7 +141,6 @@ def test_every_rule_names_its_source() -> None:
 def test_a_kernels_rows_are_answered_by_eager_attention_too() -> None:
     from conformance.criteria.attention_calls import kept
     from conformance.criteria.attention_math import exact, ideal
-
     from conformance.runner import AttentionCall
     from conformance.selftest.kernel_rows import eager_answer
 

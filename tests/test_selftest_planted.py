@@ -11,13 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import conformance.faults.library
 import pytest
 import recorded
 import zenith_site
 from recorded import result
 from zenith.injected import fault
 
+import conformance.faults.library
 from conformance.__main__ import main
 from conformance.execution import injection
 from conformance.faults.fault import Fault

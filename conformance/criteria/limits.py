@@ -133,6 +133,7 @@ class AttentionLimits:
     chosen_eps: Limit
 
 
+@dataclass(frozen=True)
 class MetamorphicLimits:
     """Two answers of one engine to one question."""
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from conformance.nulls.null import Null
 
 from conformance.faults.fault import Fault, NotApplicable
+from conformance.nulls.null import Null
 from conformance.runner import Scalars
 from zenith.engine import ZenithRunner
 
