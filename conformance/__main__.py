@@ -21,6 +21,7 @@ COMMANDS = {
     "validate": "check profiles",
     "report": "tell a finished run again, and write its junit.xml again",
     "attention": "measure one attention kernel, a Python function, without engine and model",
+    "selftest": "inject faults and correct variations, and show what is found and what is accused",
     "doctor": "look in seconds for what would spoil a run of hours",
     "calibrate": "measure correct variations on a device, and propose the limits that follow",
     "models": "list, fetch, verify, export and import the models of the catalogue",
@@ -33,6 +34,7 @@ EXAMPLES = """examples:
   python -m conformance validate --profile my/profile.toml
   python -m conformance report out --baseline last/results.json
   python -m conformance doctor --backend xpu
+  python -m conformance selftest --backend cpu --fault mask.causal-plus-one
   python -m conformance models fetch Qwen3-Embedding-0.6B
 
 exit codes: 0 all that was selected passed or is rightly skipped; 1 failures; 2 interrupted; 3 internal error;

@@ -55,6 +55,10 @@ class Generation(GreedyText):
             self.observed.greedy, self.bench.settings.get("max_tokens", self.bench.inputs.new_tokens)
         )
 
+    @requirement("GEN-035", "Logprobs of free text MUST equal the reference's, as far as the texts are the same.")
+    def test_free_logprobs_agree(self) -> None:
+        self.judge_free_logprobs()
+
     @requirement(
         "GEN-040", "Greedy text MUST be the reference's; it may leave it only where the reference is undecided."
     )

@@ -198,6 +198,19 @@ class GreedyText(InCompany):
             )
         )
 
+    def judge_free_logprobs(self) -> None:
+        """Judge the logprobs that come with free text: the code that reports them need not be what forces tokens."""
+        reference = self.reference.greedy
+        self.judge(
+            criteria.tokens.free_logprobs_agree(
+                x=self.observed.greedy,
+                ids=reference.token_ids,
+                r=self.reference.prefilled.values[:, :, 0],
+                e=self.yardstick.prefilled.values[:, :, 0],
+                dtype=self.bench.dtype,
+            )
+        )
+
     def sigma_gap(self) -> float:
         """How far honest rounding moves the gap between two candidates, in nats."""
         return float(

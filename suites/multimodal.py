@@ -62,6 +62,10 @@ class Multimodal(GreedyText):
             self.observed.greedy, self.bench.settings.get("max_tokens", self.bench.inputs.new_tokens)
         )
 
+    @requirement("MMG-033", "Logprobs of free text MUST equal the reference's, as far as the texts are the same.")
+    def test_free_logprobs_agree(self) -> None:
+        self.judge_free_logprobs()
+
     @requirement("MMG-035", "What the vision tower hands on MUST equal the reference's within rounding.")
     def test_vision_features_agree(self) -> None:
         self.judge(

@@ -29,9 +29,13 @@ from conformance.results.flavour import known_flavour
 from conformance.results.silence import fall_silent
 
 if TYPE_CHECKING:
+    from conformance.faults.fault import Fault
     from conformance.plan import Plan
     from conformance.results.journal import JournalContent
     from conformance.results.loading import Record
+
+CERTIFICATION = "certification"
+"""The named run that always plants faults."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"how long one case may take before its worker is killed (default: {CASE_SECONDS:g})",
     )
     add_budget(parser)
+    parser.add_argument(
+        "--plant",
+        action="store_true",
+        help="inject a fault before each suite on each target; a run that does not find it is VOID (exit code 1). "
+        f"--run {CERTIFICATION} always does",
+    )
     add_report(parser)
 
 
@@ -99,6 +109,7 @@ def main(options: argparse.Namespace) -> int:
         junit=junit,
         baseline=baseline,
         estimate=lambda plan, facts: inputs.estimate(plan, known, facts),
+        plant=_faults() if options.plant or options.run == CERTIFICATION else None,
         budget=NEVER if minutes is None else Deadline.after(60 * minutes),
     )
     stream = sys.stderr if options.json else sys.stdout
@@ -132,6 +143,12 @@ def main(options: argparse.Namespace) -> int:
         say(f"what had ended is in {options.output / JOURNAL}; once it can be written again, --resume goes on")
         return INTERNAL_ERROR
     return final_exit_code(document)
+
+
+def _faults() -> Mapping[str, Fault]:
+    from conformance.faults.library import faults
+
+    return faults()
 
 
 def _baseline(options: argparse.Namespace, backend: str) -> Record | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conformance.criteria.forced import logprobs_agree, sigma_gap
+from conformance.criteria.free import free_logprobs_agree
 from conformance.criteria.generated import (
     divergence_is_a_tie,
     endings_agree,
@@ -17,6 +18,7 @@ __all__ = [
     "endings_agree",
     "every_divergence_is_a_tie",
     "first_divergences",
+    "free_logprobs_agree",
     "generation_is_consistent",
     "logprobs_agree",
     "sigma_gap",

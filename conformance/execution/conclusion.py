@@ -14,6 +14,7 @@ from conformance.results.journal import RunHeader, Start
 from conformance.results.junit import write_junit
 from conformance.results.loading import Record
 from conformance.results.output import JUNIT, RESULTS
+from conformance.results.planted import Planted
 from conformance.results.record import CaseResult
 
 
@@ -23,13 +24,14 @@ def conclude(
     starts: Sequence[Start],
     results: Sequence[CaseResult],
     not_covered: Sequence[str],
+    planted: Sequence[Planted] | None,
     redact: Callable[[Any], Any],
     junit: str,
     baseline: Record | None,
 ) -> dict[str, Any]:
     """Write results.json and junit.xml, in the flavour `junit`, to `output`; the content of the former.
 
-    Raises `OutputError`.
+    `planted` are the planted faults, None for a run that plants none. Raises `OutputError`.
 
     How long the run took is told by the monotonic clock, and when it ended follows from when its last process began:
     a clock that was set in between makes neither negative.
@@ -44,6 +46,7 @@ def conclude(
         interrupted=last.interrupted,
         counters=reduce(add, (start.counters for start in starts)),
         not_covered=not_covered,
+        planted=planted,
         redact=redact,
     )
     if baseline is not None:

@@ -6,7 +6,7 @@ import datetime
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from conformance import disclaimed
@@ -14,6 +14,7 @@ from conformance.execution.device import DeviceBusy, DeviceWatch, owned_device
 from conformance.execution.disclaimed import DisclaimedSession
 from conformance.execution.group import Group, groups
 from conformance.execution.outcome import Outcome, out_of_time, outcome_of
+from conformance.execution.planting import Planting, places, planted
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.request import Listener, RunRequest
@@ -23,6 +24,7 @@ from conformance.judgement import Judgement
 from conformance.plan import Case, Plan
 from conformance.results.journal_writer import Journal
 from conformance.results.output import OutputError
+from conformance.results.planted import Planted
 from conformance.results.record import CaseResult, Counters
 from conformance.results.rows import write_rows
 from conformance.verdict import Verdict
@@ -32,8 +34,8 @@ from conformance.verdict import Verdict
 class Measurement:
     """What all cases share, and what is known of them so far.
 
-    `results` are those kept of former processes, then those of this one; `launches` are by former processes, of cases
-    that have no verdict.
+    `results` and `planted` faults are those kept of former processes, then those of this one; `launches` are by former
+    processes, of cases that have no verdict.
     """
 
     request: RunRequest
@@ -44,6 +46,7 @@ class Measurement:
     listener: Listener
     results: list[CaseResult]
     launches: Mapping[str, tuple[int, ...]]
+    planted: list[Planted] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._watch = DeviceWatch(self.plan.device, self.pools)
@@ -65,7 +68,11 @@ class Measurement:
                 stack.enter_context(owned_device(self.plan, self.listener.note))
             except DeviceBusy as error:
                 self._gone = str(error)
-            for group in groups(self.plan):
+            every = groups(self.plan)
+            chosen = places(every) if self.request.plant is not None else []
+            for group in every:
+                if group in chosen:
+                    self._plant(group)
                 self._run_group(group)
 
     def _settle_decided(self) -> None:
@@ -81,6 +88,30 @@ class Measurement:
             elif case.id in blamed:
                 outcome = Outcome(Verdict.CRASH, blamed[case.id], blamed[case.id])
                 self._settle(self._result(case, outcome, attempts=len(self.launches[case.id])))
+
+    def _plant(self, group: Group) -> None:
+        """Plant a fault before the group's own cases, unless a former process has, or there is nothing to run."""
+        request, ids = self.request, {case.id for case in group.cases}
+        entry = planted(group, "", "not planted", "")
+        known = any(each.place == entry.place for each in self.planted)
+        if known or self._gone or request.budget.has_passed or ids <= {result.id for result in self.results}:
+            return
+        planting = Planting(
+            request.plant or {},
+            request.engines,
+            self.plan.device,
+            self.pools,
+            request.load_seconds,
+            request.case_seconds,
+        )
+        try:
+            entry = planting.plant(group, self.references)
+        except Exception as error:  # a fault that cannot be planted must not cost the suite its verdicts
+            entry = planted(group, "", "not planted", f"{type(error).__name__}: {error}")
+        self.journal.planted(entry)
+        self.planted.append(entry)
+        if entry.fate != "found":
+            self.listener.note(f"planted fault {entry.fate}: {entry.name}: {entry.reason}")
 
     def _run_group(self, group: Group) -> None:
         request, target, model = self.request, group.first.effective_target, group.first.model.name

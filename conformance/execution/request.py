@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from conformance.estimate import Estimate
 from conformance.execution.deadline import NEVER, Deadline
 from conformance.execution.pools import Pools
+from conformance.faults.fault import Fault
 from conformance.plan import Case, Plan
 from conformance.profile import Profile
 from conformance.results.flavour import DEFAULT_FLAVOUR
@@ -60,3 +61,4 @@ class RunRequest:
     budget: Deadline = NEVER  # after it no further case is started
     former: JournalContent | None = None
     pools: Pools | None = None  # the caller's, whose libraries are imported already; else the run has its own
+    plant: Mapping[str, Fault] | None = None  # the faults to plant from; None: none are

@@ -25,6 +25,7 @@ from conformance.plan import Plan
 from conformance.results.baseline import differences
 from conformance.results.journal import NO_ESTIMATE, RunHeader, Start
 from conformance.results.journal_writer import Journal
+from conformance.results.planted import Planted
 from conformance.results.record import CaseResult
 from conformance.results.redact import Redactor
 
@@ -68,7 +69,8 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
         _warn(request, plan, header, rest, listener)
         references = References(pools, str(facts.get("isa", "")), request.load_seconds, listener.note)
         launches = {} if former is None else former.launches
-        measurement = Measurement(request, plan, pools, references, journal, listener, kept, launches)
+        planted = [] if former is None else list(former.planted)
+        measurement = Measurement(request, plan, pools, references, journal, listener, kept, launches, planted)
         if not interrupted:
             try:
                 with interrupts.heeded():
@@ -78,7 +80,7 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
         counters = measurement.counters
         seconds = journal.ended(counters, interrupted=interrupted)
     start = replace(start, seconds=seconds, counters=counters, interrupted=interrupted)
-    return _conclude(request, plan, header, (*starts, start), measurement.results, redact)
+    return _conclude(request, plan, header, (*starts, start), measurement.results, measurement.planted, redact)
 
 
 def report_again(request: RunRequest, listener: Listener) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def report_again(request: RunRequest, listener: Listener) -> dict[str, Any]:
     listener.note(f"nothing to resume in {request.output}: every case has its verdict; this is the report again")
     starts = (*former.starts[:-1], replace(former.starts[-1], interrupted=False))
     redact = Redactor.of_this_machine(keep=kept_folders(request.output, plan))
-    return _conclude(request, plan, former.header, starts, former.results, redact)
+    return _conclude(request, plan, former.header, starts, former.results, former.planted, redact)
 
 
 def kept_folders(output: Path, plan: Plan) -> list[str]:
@@ -124,10 +126,12 @@ def _conclude(
     header: RunHeader,
     starts: Sequence[Start],
     results: Sequence[CaseResult],
+    planted: Sequence[Planted],
     redact: Redactor,
 ) -> dict[str, Any]:
     sentences = not_covered(plan, request.profile, results)
-    return conclude(request.output, header, starts, results, sentences, redact, request.junit, request.baseline)
+    faults = planted if planted or request.plant is not None else None
+    return conclude(request.output, header, starts, results, sentences, faults, redact, request.junit, request.baseline)
 
 
 def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHeader:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -89,6 +91,13 @@ class Session:
         """End the worker; the next case that asks loads the model again."""
         with contextlib.suppress(ExecutionError):  # what was judged before must not be lost with it
             self.__exit__(None, None, None)
+
+    def kill(self) -> None:
+        """Kill the worker, from whatever thread: the call in flight raises, as after any crash."""
+        runner = self._runner
+        if runner is not None and runner.dead is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(runner.worker.pid, signal.SIGKILL)
 
     @property
     def given_up(self) -> bool:

@@ -11,6 +11,7 @@ from conformance.results.comparison import compare, verdicts
 from conformance.results.document import exit_code
 from conformance.results.loading import Record, read_record
 from conformance.results.output import RESULTS
+from conformance.results.planted import is_void
 from conformance.results.record import CaseResult
 
 
@@ -43,7 +44,9 @@ def compared(document: Mapping[str, Any], baseline: Record, redact: Callable[[An
         "conformance_version": baseline.document["conformance_version"],
         "started": before["started"],
         "plan_hash": before["plan_hash"],
-        "exit_code": exit_code(results, interrupted=document["run"]["interrupted"], known=known),
+        "exit_code": exit_code(
+            results, interrupted=document["run"]["interrupted"], known=known, void=is_void(document)
+        ),
         **changes.to_json(),
     }
     return {**document, "baseline": redact(block)}

@@ -22,6 +22,7 @@ from conformance.results.explanation import describe, explain
 from conformance.results.going_on import is_unfinished
 from conformance.results.journal import RunHeader
 from conformance.results.margin import Margin, worst_margin
+from conformance.results.planted import is_void, planted_of, summary
 from conformance.results.printable import encodable, one_line, printable
 from conformance.results.record import CaseResult, was_decided_afresh
 from conformance.results.silence import fall_silent
@@ -185,8 +186,15 @@ class Console:
             self._line(f"`--resume` goes on: {resume}", "yellow")
         if "baseline" in document:
             self._baseline(document["baseline"], document["run"]["plan_hash"])
+        faults, void = planted_of(document), is_void(document)
+        if faults:
+            self._line(summary(faults))
+        for sentence in document["planted"]["void"] if void else []:
+            self._line(f"VOID: {sentence}", "bold red")
         code = final_exit_code(document)
         meaning = (BASELINE_MEANINGS if "baseline" in document else EXIT_MEANINGS)[code]
+        if void and code == 1:
+            meaning = "the run is VOID, its verdicts show nothing: a planted fault was not found"
         totals = _verdicts(document["summary"]["verdicts"])
         self._line(
             f"{totals} in {document['run']['duration_s']:.1f} s; exit code {code}: {meaning}",

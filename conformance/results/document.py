@@ -17,6 +17,7 @@ from conformance.results.journal import RunHeader
 from conformance.results.margin import worst_margin
 from conformance.results.output import write_atomically
 from conformance.results.plain import to_plain
+from conformance.results.planted import Planted, block, void_reasons
 from conformance.results.record import CaseResult, Counters, was_decided_afresh
 from conformance.verdict import Verdict
 
@@ -40,10 +41,13 @@ BASELINE_MEANINGS = {
 """The same for a run beside a baseline."""
 
 
-def exit_code(results: Iterable[CaseResult], *, interrupted: bool = False, known: Collection[str] = ()) -> int:
+def exit_code(
+    results: Iterable[CaseResult], *, interrupted: bool = False, known: Collection[str] = (), void: bool = False
+) -> int:
     """The exit code of a run with these results: a key of `EXIT_MEANINGS`.
 
-    `known` are the ids of cases that may fail, because a baseline has them as failures.
+    `known` are the ids of cases that may fail, because a baseline has them as failures. A `void` run is a failure:
+    a planted fault was not found.
 
     An interrupted run says so whatever it found. Failures weigh more than what could not run; a run in which no
     case was executed is never a success, whatever the reason. What the engine refused though it was launched is
@@ -53,7 +57,7 @@ def exit_code(results: Iterable[CaseResult], *, interrupted: bool = False, known
     seen = {result.verdict for result in every}
     if interrupted:
         return 2
-    if any(result.verdict.is_failure and result.id not in known for result in every):
+    if void or any(result.verdict.is_failure and result.id not in known for result in every):
         return 1
     if not any(verdict.is_executed for verdict in seen):
         return 5
@@ -80,14 +84,15 @@ def build_document(
     interrupted: bool = False,
     counters: Counters | None = None,
     not_covered: Sequence[str] = (),
+    planted: Sequence[Planted] | None = None,
     redact: Callable[[Any], Any] = to_plain,
 ) -> dict[str, Any]:
     """The content of results.json: JSON types only, cases in the plan's order.
 
     `finished` is ISO 8601, UTC, and so is each time in `resumed`, at which another process went on with the run;
     without `duration_s` the time from start to end is taken. `not_covered` are sentences on what a PASS of this
-    backend does not cover; those that the results themselves tell are put before them. `redact` (`Redactor`) is
-    applied to the whole.
+    backend does not cover; those that the results themselves tell are put before them. `planted` are
+    the planted faults of a run that plants any. `redact` (`Redactor`) is applied to the whole.
     Raises ValueError where the results are not those of the plan: a case twice, one that was not planned, or, in a
     run that was not interrupted, one without a result.
     """
@@ -106,7 +111,7 @@ def build_document(
             "finished": finished,
             "duration_s": _seconds_between(header.started, finished) if duration_s is None else duration_s,
             "resumed": list(resumed),
-            "exit_code": exit_code(ordered, interrupted=interrupted),
+            "exit_code": exit_code(ordered, interrupted=interrupted, void=bool(void_reasons(planted or ()))),
             "interrupted": interrupted,
             "planned": len(header.planned),
             "budget_minutes": header.budget_minutes,
@@ -118,6 +123,8 @@ def build_document(
         "not_covered": [*_told_by(ordered, len(header.planned)), *not_covered],
         "cases": [result.to_json() for result in ordered],
     }
+    if planted is not None:
+        document["planted"] = block([Planted.from_json(redact(one.to_json())) for one in planted])
     redacted: dict[str, Any] = redact(to_plain(document))
     return redacted
 

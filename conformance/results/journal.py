@@ -2,9 +2,9 @@
 
 Line 1 is `{"kind": "run", ...}` (the header); then `{"kind": "started", "id": ...}` before each case that is
 launched, `{"kind": "finished", "result": {...}}` for each verdict, `{"kind": "target", "target": ...}` where
-everything so far was forced to the disk, `{"kind": "ended"}` where the run came to its own end, and
-`{"kind": "resumed", ...}` where a later process went on. `at` in a line is in seconds since the process began to
-write, on the clock that never jumps. `journal_writer` writes it.
+everything so far was forced to the disk, `{"kind": "ended"}` where the run came to its own end,
+`{"kind": "planted", ...}` for each planted fault, and `{"kind": "resumed", ...}` where a later process went on. `at`
+in a line is in seconds since the process began to write, on the clock that never jumps. `journal_writer` writes it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from conformance.results.output import JOURNAL
 from conformance.results.plain import RecordError, number_from_json, to_plain
+from conformance.results.planted import Planted
 from conformance.results.record import CaseResult, Counters
 from conformance.verdict import Verdict
 
@@ -119,6 +120,7 @@ class JournalContent:
     synced: tuple[str, ...]  # targets that were forced to the disk
     torn: bool  # whether the last line was cut off, as a killed run leaves it
     length: int  # bytes of whole lines
+    planted: tuple[Planted, ...] = ()  # faults that were planted, and what became of them
 
     @property
     def in_flight(self) -> tuple[str, ...]:
@@ -177,6 +179,7 @@ class _Reading:
             "target": self._target,
             "ended": self._ended,
             "resumed": self._resumed,
+            "planted": self._planted_fault,
         }
         self._header: RunHeader | None = None
         self._ids: frozenset[str] = frozenset()
@@ -184,6 +187,7 @@ class _Reading:
         self._results: dict[str, CaseResult] = {}
         self._launches: dict[str, list[int]] = {}
         self._synced: list[str] = []
+        self._planted_faults: list[Planted] = []
 
     def content(self, *, torn: bool, length: int) -> JournalContent:
         assert self._header is not None  # line 1 is the header or an error
@@ -195,6 +199,7 @@ class _Reading:
             tuple(self._synced),
             torn,
             length,
+            tuple(self._planted_faults),
         )
 
     def _run(self, entry: Mapping[str, Any]) -> None:
@@ -238,6 +243,10 @@ class _Reading:
         _time(started)
         self._starts.append(Start(started, tuple(map(str, argv)), boot_id))
         self._results = {case: result for case, result in self._results.items() if result.verdict not in RUN_AGAIN}
+
+    def _planted_fault(self, entry: Mapping[str, Any]) -> None:
+        self._planted_faults.append(Planted.from_json(entry["planted"]))
+        self._pass_time(entry)
 
     def _planned(self, case: Any) -> str:
         if not isinstance(case, str) or case not in self._ids:

@@ -14,6 +14,7 @@ from typing import Any
 
 from conformance.results.journal import JournalContent, RunHeader, Start
 from conformance.results.output import JOURNAL, JUNIT, RESULTS, OutputError, make_folder, part_of
+from conformance.results.planted import Planted
 from conformance.results.record import CaseResult, Counters
 
 
@@ -104,6 +105,10 @@ class Journal:
     def finished(self, result: CaseResult) -> None:
         """Record a verdict. A case that was decided without being launched needs no `started`."""
         self._append({"kind": "finished", "result": result.to_json(), "at": self._seconds()})
+
+    def planted(self, planted: Planted) -> None:
+        """Record what became of a planted fault."""
+        self._append({"kind": "planted", "planted": planted.to_json(), "at": self._seconds()})
 
     def sync(self, target: str, counters: Counters) -> None:
         """Force everything to the disk when a target is done; `counters` are those of this process so far."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.runner import _WritelnDecorator
+from urllib.parse import unquote
 from xml.dom.minidom import Document, Element
 
 from xmlrunner.result import _TestInfo, _XMLTestResult
@@ -20,9 +21,10 @@ from xmlrunner.result import _TestInfo, _XMLTestResult
 from conformance.results.explanation import circumstances, describe, explain, on_which, source_of
 from conformance.results.flavour import DEFAULT_FLAVOUR
 from conformance.results.output import write_atomically
+from conformance.results.planted import Planted, planted_of
 from conformance.results.printable import capped, one_line, printable
 from conformance.results.record import CaseResult, figure_from_json
-from conformance.target import encoded
+from conformance.target import Target, case_id, encoded
 from conformance.verdict import Verdict
 
 MESSAGE_LIMIT = 1_000  # characters of a message attribute: viewers show it as a headline
@@ -144,7 +146,7 @@ def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT_FLAVOUR) -> by
     limit = max(MESSAGE_LIMIT, min(BODY_LIMIT, FILE_LIMIT // (2 * max(long, 1))))
     while True:  # the characters are counted only once they are encoded
         replay = _Replay(document, flavour, limit)
-        replay.replay(document["cases"])
+        replay.replay([*document["cases"], *(_planted_case(one) for one in planted_of(document))])
         data = replay.xml()
         if len(data) <= FILE_LIMIT or limit <= MESSAGE_LIMIT:
             return data
@@ -154,6 +156,26 @@ def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT_FLAVOUR) -> by
 def write_junit(document: Mapping[str, Any], path: Path | str, flavour: str = DEFAULT_FLAVOUR) -> None:
     """Write the JUnit XML to `path`, whole or not at all; raises as `junit_xml`, and `OutputError`."""
     write_atomically(Path(path), junit_xml(document, flavour))
+
+
+def _planted_case(one: Planted) -> dict[str, Any]:
+    """A planted fault as a case: it passes where the fault was found, and fails where that makes the run VOID."""
+    engine, attention, dtype, *axes = (unquote(part) for part in one.target.split("/"))
+    target = Target(engine, attention, dtype, tuple((key, value) for key, _, value in (a.partition("=") for a in axes)))
+    verdict = {"found": Verdict.PASS, "missed": Verdict.FAIL}.get(one.fate, Verdict.SKIPPED)
+    told = {"found": f"found: {one.reason}", "missed": f"the run is VOID: {one.name} was not found: {one.reason}"}
+    return CaseResult(
+        id=case_id("planted", f"{one.suite}:{one.role}:{one.fault or 'none'}", target, one.model),
+        suite="planted",
+        test=one.fault,
+        requirement_id="PLANTED",
+        statement="A fault that is injected into the engine MUST be found.",
+        role=one.role,
+        model=one.model,
+        target=target,
+        verdict=verdict,
+        reason=told.get(one.fate, one.reason),
+    ).to_json()
 
 
 def _beside_baseline(document: Mapping[str, Any]) -> dict[str, str]:

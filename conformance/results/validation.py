@@ -15,6 +15,7 @@ from conformance.results import strict_json
 from conformance.results.comparison import Comparison, verdicts
 from conformance.results.document import SCHEMA_VERSION, exit_code, summarise
 from conformance.results.plain import RecordError
+from conformance.results.planted import is_void, planted_of, void_reasons
 from conformance.results.printable import one_line
 from conformance.results.record import CaseResult
 from conformance.verdict import Verdict
@@ -54,12 +55,14 @@ def document_faults(document: Any) -> list[str]:
         faults.append(f"$.cases: {twice} occur more than once; ids are unique")
     if summarise(results) != document["summary"]:
         faults.append("$.summary: differs from what the cases add up to")
-    if exit_code(results, interrupted=run["interrupted"]) != run["exit_code"]:
-        expected = exit_code(results, interrupted=run["interrupted"])
+    expected = exit_code(results, interrupted=run["interrupted"], void=is_void(document))
+    if expected != run["exit_code"]:
         faults.append(f"$.run.exit_code: is {run['exit_code']}; the verdicts make it {expected}")
     if len(results) > run["planned"] or (len(results) < run["planned"] and not run["interrupted"]):
         faults.append(f"$.run.planned: is {run['planned']}, but there are {len(results)} cases")
     faults += _baseline_faults(document, results)
+    if "planted" in document and document["planted"]["void"] != void_reasons(planted_of(document)):
+        faults.append("$.planted.void: is not what became of the planted faults")
     for result in results:
         against = [one.criterion for one in decisive(result.judgements) if one.verdict is not Verdict.PASS]
         if result.verdict is Verdict.PASS and against:
@@ -78,7 +81,7 @@ def _baseline_faults(document: Mapping[str, Any], results: Sequence[CaseResult])
     if not changes.is_of(verdicts(document)):
         faults.append("$.baseline: its changes are not those to the cases' verdicts")
     known = {change.case for change in changes.known}
-    expected = exit_code(results, interrupted=document["run"]["interrupted"], known=known)
+    expected = exit_code(results, interrupted=document["run"]["interrupted"], known=known, void=is_void(document))
     if document["baseline"]["exit_code"] != expected:
         found = document["baseline"]["exit_code"]
         faults.append(f"$.baseline.exit_code: is {found}; verdicts and known failures make it {expected}")

@@ -1,0 +1,214 @@
+"""Which trials selftest makes: the clean ones, each fault at home or wherever it applies, and the nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conformance import checkpoint
+from conformance.execution import injection as injecting
+from conformance.execution.group import Group, groups
+from conformance.execution.injection import FAULT, VARIATION, Injector, with_options
+from conformance.faults.fault import Fault, Injection, parse_injection
+from conformance.names import UsageError, unknown
+from conformance.nulls.null import Null
+from conformance.plan import Plan
+from conformance.selftest.judging import without_measuring
+from conformance.selftest.trial import Finding, Result, Trial
+
+TIERS = ("float32", "float16", "bfloat16")
+"""Where a fault's own dtype is not claimed, the first of these that is."""
+
+STRUCTURAL_TIER = "bfloat16"
+
+CHEAP_SECONDS, CHEAP_NULLS = 5.0, 3
+"""A suite that declares to take less has three nulls in a short selftest, another one."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of it is wanted: everything, everywhere (`whole`), or these injections and nulls only."""
+
+    whole: bool = False
+    injections: tuple[str, ...] = ()
+    nulls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The clean trials and those that are held against them; `notes` say what could not be planned."""
+
+    clean: tuple[Trial, ...]
+    changed: tuple[Trial, ...]
+    inapplicable: tuple[Finding, ...] = ()  # known without a run
+    notes: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many findings there will be."""
+        return len(self.clean) + len(self.changed) + len(self.inapplicable)
+
+
+def check_names(wanted: Wanted, faults: Mapping[str, Fault], nulls: Mapping[str, Null]) -> None:
+    """Raise UsageError, with every fault, for injections and nulls that there are not."""
+    wrong = [unknown("null", name, nulls) for name in wanted.nulls if name not in nulls]
+    try:
+        _injections(wanted.injections, faults)
+    except UsageError as error:
+        wrong = [*error.faults, *wrong]
+    if wrong:
+        raise UsageError(*wrong)
+
+
+def make_trials(
+    plan: Plan,
+    engines: Mapping[str, str],
+    faults: Mapping[str, Fault],
+    nulls: Mapping[str, Null],
+    wanted: Wanted,
+) -> Trials:
+    """The trials on the plan's groups. Raises UsageError for injections and nulls that there are not."""
+    check_names(wanted, faults, nulls)
+    every, injectors = groups(plan), injecting.INJECTORS
+    open_to = [group for group in every if engines[group.first.effective_target.engine] in injectors]
+    notes = _closed(every, open_to)
+    loose = {_attention(group) for group in open_to if group.first.precision == "eager"}
+    chosen = [
+        group
+        for members in _places(open_to).values()
+        for group in (members if wanted.whole else [_sharpest(members, loose)])
+    ]
+    named = bool(wanted.injections or wanted.nulls)
+    injections = _injections(wanted.injections, faults) or ([] if named else _defaults(faults.values(), wanted.whole))
+    changed: list[Trial] = []
+    inapplicable: list[Finding] = []
+    for injection in injections:
+        fault = faults[injection.fault]
+        homes = [group for group in chosen if wanted.whole or _is_home(fault, group, chosen)]
+        if not homes and any(case.suite == fault.suite for case in plan.cases):
+            notes.append(f"{injection}: no case of {fault.suite} on {fault.model} is to be run here")
+        for group in homes:
+            trial = _injected(group, injection, fault, injectors[engines[group.first.effective_target.engine]])
+            reason = why_not(fault, group)
+            if reason is None:
+                changed.append(trial)
+            elif not wanted.whole:  # there, that a fault has no place in most models goes without saying
+                inapplicable.append(without_measuring(trial, Result.NOT_APPLICABLE, reason))
+    for index, group in enumerate(chosen):
+        injector = injectors[engines[group.first.effective_target.engine]]
+        fit = [null for null in nulls.values() if _refusal(null, group) is None]
+        if not named:
+            changed += [_varied(group, null, injector) for null in (fit if wanted.whole else _few(fit, index, group))]
+        for null in (nulls[name] for name in wanted.nulls):
+            trial, reason = _varied(group, null, injector), _refusal(null, group)
+            if reason is None:
+                changed.append(trial)
+            else:
+                inapplicable.append(without_measuring(trial, Result.NOT_APPLICABLE, reason))
+    used = {trial.place for trial in changed}
+    clean = tuple(
+        Trial("clean", "", "clean", group, engines[group.first.effective_target.engine])
+        for group in chosen
+        if not named or _place(group) in used
+    )
+    return Trials(clean, tuple(changed), tuple(inapplicable), tuple(notes))
+
+
+def _injections(texts: Iterable[str], faults: Mapping[str, Fault]) -> list[Injection]:
+    found: list[Injection] = []
+    wrong: list[str] = []
+    for text in texts:
+        try:
+            injection = parse_injection(text)
+        except UsageError as error:
+            wrong.extend(error.faults)
+            continue
+        if injection.fault not in faults:
+            wrong.append(unknown("fault", injection.fault, faults))
+        elif injection.scope not in faults[injection.fault].scopes:
+            scopes = ", ".join(faults[injection.fault].scopes)
+            wrong.append(f"fault {injection.fault!r} cannot be injected in scope {injection.scope!r}, only in {scopes}")
+        found.append(injection)
+    if wrong:
+        raise UsageError(*wrong)
+    return found
+
+
+def _defaults(faults: Iterable[Fault], whole: bool) -> list[Injection]:
+    return [Injection(fault.id, scope) for fault in faults for scope in (fault.scopes if whole else fault.scopes[:1])]
+
+
+def _is_home(fault: Fault, group: Group, every: Sequence[Group]) -> bool:
+    """Whether a fault must be found in this group: its suite and model, in its tier, and in 16 bit if structural."""
+    case = group.first
+    if (case.suite, case.model.name) != (fault.suite, fault.model):
+        return False
+    dtypes = {
+        other.first.effective_target.dtype
+        for other in every
+        if (other.first.suite, other.first.model.name) == (fault.suite, fault.model)
+    }
+    own = next((dtype for dtype in (fault.dtype, *TIERS) if dtype in dtypes), None)
+    tiers = {own} | ({STRUCTURAL_TIER} if fault.structural else set())
+    return case.effective_target.dtype in tiers
+
+
+def _injected(group: Group, injection: Injection, fault: Fault, injector: Injector) -> Trial:
+    changed = with_options(group, {FAULT: str(injection)})
+    return Trial("fault", str(injection), fault.family, changed, injector.faulty, fault.structural)
+
+
+def _varied(group: Group, null: Null, injector: Injector) -> Trial:
+    return Trial("null", null.id, null.family, with_options(group, {VARIATION: null.id}), injector.varied)
+
+
+def _few(nulls: Sequence[Null], index: int, group: Group) -> list[Null]:
+    """The nulls of a short selftest in the group of this index: each group has a few, other ones than the next."""
+    quick = [null for null in nulls if null.quick]
+    count = CHEAP_NULLS if (group.suite().seconds or 0.0) < CHEAP_SECONDS else 1
+    return [quick[(index * CHEAP_NULLS + step) % len(quick)] for step in range(min(count, len(quick)))]
+
+
+def _refusal(null: Null, group: Group) -> str | None:
+    case = group.first
+    if null.seed:
+        return "it asks other prompts, whose references calibrate computes"
+    claims = [case.precision] + ([] if case.vision is None else [case.vision.precision[case.effective_target.dtype]])
+    return null.refusal(_configuration(group), case.role, case.effective_target.attention, claims)
+
+
+def why_not(fault: Fault, group: Group) -> str | None:
+    """Why a fault does not apply to a group's model; None where it does."""
+    return fault.applies(_configuration(group), group.first.role)
+
+
+def _configuration(group: Group) -> Mapping[str, Any]:
+    return checkpoint.config(group.first.model.folder)
+
+
+def _places(every: Iterable[Group]) -> dict[tuple[str, str, str], list[Group]]:
+    found: dict[tuple[str, str, str], list[Group]] = {}
+    for group in every:
+        case = group.first
+        found.setdefault((case.suite_path, case.model.name, case.effective_target.dtype), []).append(group)
+    return found
+
+
+def _sharpest(members: Sequence[Group], loose: Collection[str]) -> Group:
+    """The attention backend to try on: one that claims eager rounding may be the yardstick, so another if there is."""
+    return min(members, key=lambda group: _attention(group) in loose)
+
+
+def _attention(group: Group) -> str:
+    return group.first.effective_target.attention
+
+
+def _place(group: Group) -> tuple[str, str, str]:
+    return group.first.suite_path, group.first.effective_target.id, group.first.model.name
+
+
+def _closed(every: Sequence[Group], open_to: Sequence[Group]) -> list[str]:
+    """A sentence on the engines that nothing can be injected into."""
+    engines = sorted({group.first.effective_target.engine for group in every if group not in open_to})
+    return [f"nothing can be injected into the engine {name}, so it has no trials" for name in engines]
