@@ -38,8 +38,8 @@ ROLES = {
     "classification-qwen2": "classification",
     "reward-qwen3": "reward",
     "generation-qwen3": "generation",
-    "generation-mistral": "generation",
-    "generation-gemma2": "generation",
+    "generation-mistral": "generation.window",
+    "generation-gemma2": "generation.window",
     "multimodal-qwen2vl": "multimodal",
 }
 
@@ -70,10 +70,9 @@ def test_every_fault_names_a_suite_a_dtype_and_a_model_that_it_applies_to() -> N
         assert one.dtype in ("float32", "bfloat16")
         assert one.scopes[0] == "all"
         assert 0 < one.rate <= 1
-        if (CHECKPOINTS / one.model).is_dir():
-            role = "attention" if one.suite == "attention" else ROLES[one.model]
-            assert role.startswith(one.suite)
-            assert one.applies(checkpoint.config(CHECKPOINTS / one.model), role) is None, one.id
+        role = "attention" if one.suite == "attention" else ROLES[one.model]
+        assert role.startswith(one.suite)
+        assert one.applies(checkpoint.config(CHECKPOINTS / one.model), role) is None, one.id
 
 
 @pytest.mark.parametrize(
@@ -88,6 +87,7 @@ def test_every_fault_names_a_suite_a_dtype_and_a_model_that_it_applies_to() -> N
         ("rope.partial", "generation-qwen3", "attention", "one kernel is called, not a model"),
         ("gqa.tiled-map", "embedding-xlmr", "embedding.encoder", "a key head of its own"),
         ("pictures.channels-swapped", "generation-qwen3", "generation", "loaded as generation, not as multimodal"),
+        ("window.everywhere", "generation-mistral", "generation.window", "all layers of the model have the same"),
         ("cache.next-page", "embedding-qwen3", "embedding.last", "decodes no tokens"),
         ("norm.one-dropped", "embedding-qwen3", "embedding.last", "by the weight alone"),
         ("activation.gelu-tanh", "embedding-qwen3", "embedding.last", "its activation is silu"),
