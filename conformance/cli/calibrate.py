@@ -154,13 +154,6 @@ def _write(
     known = limits.every(limits.limits())
     samples = [*found.taken.samples, *(sample for other in others for sample in document.samples_of(other))]
     entries = summary.summarise(samples, known)
-    made = [(other["device"], other["started"][:10], other["command"]) for other in others]
-    if found.taken.samples:
-        made.append((origin.device, origin.started[:10], origin.command))
-    when = {device: max(day for each, day, _ in made if each == device) for device, _, _ in made}
-    commands = {
-        device: "; ".join(dict.fromkeys(command for each, _, command in made if each == device)) for device in when
-    }
     content = document.document(
         origin,
         nulls,
@@ -175,8 +168,8 @@ def _write(
     if entries:
         text = importlib.resources.files("conformance.criteria").joinpath("limits.toml").read_text("utf-8")
         values = {entry.limit.name: entry.proposed for entry in entries}
-        commands = {device: redact.text(command) for device, command in commands.items()}
-        measured = {entry.limit.name: summary.measurements(entry, when, commands) for entry in entries}
+        runs = [document.run_of(each) for each in (redact(content), *others)]
+        measured = {entry.limit.name: summary.measurements(entry, runs) for entry in entries}
         proposed = proposal.proposed_text(text, values, measured)
         limits.parse(proposed)  # a proposal that would be refused is a defect, and better known here
         write_atomically(output / LIMITS, proposed.encode())
