@@ -21,7 +21,7 @@ from conformance.calibration.document import read
 from conformance.calibration.proposal import proposed_text
 from conformance.calibration.report import sentences
 from conformance.calibration.sample import Question, Sample, Taken, on_scale
-from conformance.calibration.summary import false_alarm_bound, measurements, p999, summarise
+from conformance.calibration.summary import Run, false_alarm_bound, measurements, p999, summarise
 from conformance.criteria.limits import every, limits, parse
 from conformance.judgement import Figure, Judgement
 from conformance.names import UsageError
@@ -130,11 +130,11 @@ def proposal_of(found: list[Sample]) -> str:
     import importlib.resources
 
     entries = summarise(found, LIMITS)
-    devices = {sample.question.device for sample in found}
-    when, commands = dict.fromkeys(devices, "2026-11-30"), dict.fromkeys(devices, "calibrate --backend 'z \"1\"'")
+    devices = sorted({sample.question.device for sample in found})
+    runs = [Run(device, "2026-11-30", "calibrate --backend 'z \"1\"'", frozenset({ENTRY})) for device in devices]
     text = importlib.resources.files("conformance.criteria").joinpath("limits.toml").read_text("utf-8")
     values = {entry.limit.name: entry.proposed for entry in entries}
-    return proposed_text(text, values, {e.limit.name: measurements(e, when, commands) for e in entries})
+    return proposed_text(text, values, {e.limit.name: measurements(e, runs) for e in entries})
 
 
 def test_the_proposed_file_is_one_that_is_taken_and_keeps_everything_else() -> None:
@@ -163,11 +163,29 @@ def test_whatever_is_measured_the_proposed_file_is_taken(values: list[float]) ->
 def test_measurements_take_the_place_of_older_ones_on_the_same_class_of_device() -> None:
     entries = summarise(samples({"zenith plain": [1.0]}), LIMITS)
     once = proposal_of(samples({"zenith plain": [1.0, 1.1], "moon plain": [1.1]}))
-    made = measurements(entries[0], {"zenith": "2027-01-01"}, {"zenith": "again"})
+    made = measurements(entries[0], [Run("zenith", "2027-01-01", "again", frozenset({ENTRY}))])
     twice = proposed_text(once, {ENTRY: 1.25}, {ENTRY: made})
     found = {each.device: each.samples for each in parse(twice).vector.pooled_16bit.measured if each.device != "cpu"}
     assert {"zenith": 1, "moon": 1}.items() <= found.items()
     assert proposed_text(twice, {ENTRY: 1.25}, {ENTRY: made}) == twice
+
+
+def test_a_limit_names_the_commands_that_measured_it_and_no_others() -> None:
+    (entry,) = summarise(samples({"zenith plain": [1.0]}), LIMITS)
+    runs = [
+        Run("zenith", "2027-01-01", "one", frozenset({ENTRY})),
+        Run("zenith", "2027-01-03", "other", frozenset({ENTRY})),
+        Run("zenith", "2027-01-04", "of tokens", frozenset({"tokens.single"})),
+        Run("moon", "2027-01-05", "on the moon", frozenset({ENTRY})),
+    ]
+    (made,) = measurements(entry, runs)
+    assert (made.command, made.when.isoformat()) == ("one; other", "2027-01-03")
+
+
+def test_a_value_that_stays_is_written_as_it_was() -> None:
+    text = "[vector.single]\nvalue = 2.0\n"
+    assert proposed_text(text, {"vector.single": 2.0}, {}) == text
+    assert proposed_text(text, {"vector.single": 2.5}, {}) == "[vector.single]\nvalue = 2.5\n"
 
 
 def test_an_entry_that_the_file_does_not_have_is_no_proposal() -> None:
@@ -279,6 +297,19 @@ def test_other_calibrations_count_in_what_is_proposed(site: Path, tmp_path: Path
     assert [each["backend"] for each in left_out] == ["cpu plain", "cpu quick", "moon plain", "moon quick"]
     proposed = parse((tmp_path / "out" / "limits.toml").read_text()).score.pooled_16bit
     assert {each.device: each.command for each in proposed.measured}["moon"] == "on the moon"
+
+
+def test_limits_follow_from_other_calibrations_alone(site: Path, tmp_path: Path) -> None:
+    _, found = calibrate(site, tmp_path)
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(found))
+    process, pooled = calibrate(site, tmp_path, "--only-pool", "--pool", str(other))
+    assert process.returncode == 0, process.stderr
+    proposed, before = ({k: e["proposed"] for k, e in each["entries"].items()} for each in (pooled, found))
+    assert not pooled["samples"] and proposed == before
+    assert "with the pooled ones: 10 judgements, 0 cases accused" in process.stdout
+    process, _ = calibrate(site, tmp_path, "--only-pool")
+    assert process.returncode == 4 and "--only-pool needs files: --pool FILE" in process.stderr
 
 
 def test_a_file_that_is_no_calibration_is_refused_before_anything_is_measured(site: Path, tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ def test_every_limit_of_a_ratio_rests_on_measurements() -> None:
         *(f"classes.{name}" for name in ("pooled_16bit", "divergence")),
         *(f"tokens.{name}" for name in ("pooled_16bit", "single", "bucket_16bit", "bucket_float32", "divergence")),
         *(f"tokens.{name}" for name in ("margin", "gap_sigma")),
+        *(f"attention.{name}" for name in ("pooled_16bit", "pooled_float32", "tile_16bit", "tile_float32")),
+        *(f"attention.{name}" for name in ("row_16bit", "row_float32", "pooled_tf32", "local_tf32")),
+        *(f"metamorphic.{name}" for name in ("pooled_16bit", "single", "single_sigma")),
         "ratio.pooled_float32",
     }
     assert expected <= calibrated

@@ -12,7 +12,7 @@ from typing import Any
 
 from conformance.calibration.measuring import Calibration
 from conformance.calibration.sample import Question, Sample
-from conformance.calibration.summary import Entry
+from conformance.calibration.summary import Entry, Run
 from conformance.names import UsageError
 from conformance.nulls.null import Null
 from conformance.results import strict_json
@@ -69,6 +69,12 @@ def document(
         "pooled": list(pooled),
         "entries": {entry.limit.name: _entry(entry) for entry in entries},
     }
+
+
+def run_of(content: Mapping[str, Any]) -> Run:
+    """Which limits a calibration.json measured, and how."""
+    entries = frozenset(row["entry"] for row in content["samples"])
+    return Run(content["device"], content["started"][:10], content["command"], entries)
 
 
 def samples_of(content: Mapping[str, Any]) -> list[Sample]:

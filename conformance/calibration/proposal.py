@@ -30,7 +30,7 @@ def proposed_text(text: str, values: Mapping[str, float], measured: Mapping[str,
         if name in replaced:
             continue
         if name in values:
-            block = [f"value = {_number(values[name])}" if line.startswith("value =") else line for line in block]
+            block = [_valued(line, values[name]) for line in block]
         lines += block
         for each in measured.get(name, ()):
             waiting += _table(name, each)
@@ -50,6 +50,13 @@ def _blocks(text: str) -> dict[str, list[str]]:
         if name and block[-1].strip():
             block.append("")
     return found
+
+
+def _valued(line: str, value: float) -> str:
+    """The line with the new value; as it was written where it is the same number."""
+    key, equals, old = line.partition("=")
+    same = not equals or key.strip() != "value" or float(old) == value
+    return line if same else f"value = {_number(value)}"
 
 
 def _table(name: str, measured: Measured) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
 
 import rich.console
 from rich.table import Table
@@ -17,8 +17,14 @@ from conformance.names import printable
 _NAMED = 10  # alarms and gaps: calibration.json has all
 
 
-def print_report(stream: TextIO, entries: Sequence[Entry], found: Calibration, origin: str) -> None:
-    """Tables and sentences on `stream`; `origin` says what the numbers were measured on."""
+def print_report(
+    stream: TextIO,
+    entries: Sequence[Entry],
+    found: Calibration,
+    origin: str,
+    others: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Tables and sentences on `stream`; `origin` says what the numbers were measured on, `others` are pooled files."""
     screen = rich.console.Console(file=stream, highlight=False, emoji=False, markup=False)
     if not screen.is_terminal:
         screen.width = 160
@@ -27,7 +33,7 @@ def print_report(stream: TextIO, entries: Sequence[Entry], found: Calibration, o
         left_out = _left_out(entries)
         if left_out is not None:
             screen.print(left_out)
-    for sentence in sentences(found):
+    for sentence in [*sentences(found), *_together(found, others)]:
         screen.print(Text(printable(sentence)))
 
 
@@ -48,6 +54,18 @@ def sentences(found: Calibration) -> list[str]:
     if len(gaps) > _NAMED:
         said.append(f"and for {len(gaps) - _NAMED} more reasons")
     return said
+
+
+def _together(found: Calibration, others: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not others:
+        return []
+    judgements = found.taken.judgements + sum(other["judgements"]["counted"] for other in others)
+    alarms = {(each.null, each.case) for each in found.taken.alarms}
+    count = len(alarms) + sum(len({(each["null"], each["case"]) for each in other["alarms"]}) for other in others)
+    bound = false_alarm_bound(count, judgements)
+    return [
+        f"with the pooled ones: {judgements} judgements, {count} cases accused: a rate of at most {bound:.2g} (95%)"
+    ]
 
 
 def _table(entries: Sequence[Entry], origin: str) -> Table:

@@ -14,6 +14,16 @@ from conformance.criteria.limit import ROOM, Limit, Measured
 
 
 @dataclass(frozen=True)
+class Run:
+    """A calibration as limits.toml tells of it: class of device, day (ISO), command, limits that it has samples of."""
+
+    device: str
+    day: str
+    command: str
+    entries: frozenset[str]
+
+
+@dataclass(frozen=True)
 class LeftOut:
     """What would be proposed without the samples of one attention backend, and whether that backend is within it."""
 
@@ -85,23 +95,18 @@ def proposal(limit: Limit, measured: Iterable[float]) -> float:
     return max(limit.floor, math.floor(ROOM * max(measured) * 1000) / 1000)
 
 
-def measurements(entry: Entry, when: Mapping[str, str], commands: Mapping[str, str]) -> list[Measured]:
-    """What limits.toml keeps of the entry, by class of device; `when` (ISO dates) and `commands` are by class too.
+def measurements(entry: Entry, runs: Sequence[Run]) -> list[Measured]:
+    """What limits.toml keeps of the entry, by class of device, with the last day and every command that measured it.
 
     Numbers are rounded up, so that the file never claims less than what was measured.
     """
-    return [
-        Measured(
-            device,
-            _up(of_p999),
-            _up(worst),
-            count,
-            attentions,
-            datetime.date.fromisoformat(when[device]),
-            commands[device],
-        )
-        for device, (of_p999, worst, count, attentions) in entry.devices.items()
-    ]
+    found = []
+    for device, (of_p999, worst, count, attentions) in entry.devices.items():
+        behind = [run for run in runs if run.device == device and entry.limit.name in run.entries]
+        when = datetime.date.fromisoformat(max(run.day for run in behind))
+        command = "; ".join(dict.fromkeys(run.command for run in behind))
+        found.append(Measured(device, _up(of_p999), _up(worst), count, attentions, when, command))
+    return found
 
 
 def false_alarm_bound(alarms: int, judgements: int, *, confidence: float = 0.95) -> float:

@@ -15,7 +15,7 @@ from conformance.cli import FAILURES, INCOMPLETE, INTERNAL_ERROR, INTERRUPTED, N
 from conformance.cli.arguments import add_backend, add_budget, add_output, add_selection, positive, read_inputs
 from conformance.cli.nothing_selected import refuse
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS, NEVER, Deadline
-from conformance.names import printable
+from conformance.names import UsageError, printable
 
 if TYPE_CHECKING:
     from conformance.calibration.measuring import Calibration
@@ -42,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another device's calibration.json, whose samples count in what is proposed; several may be",
     )
     parser.add_argument(
+        "--only-pool", action="store_true", help="measure nothing: propose what follows from the files given by --pool"
+    )
+    parser.add_argument(
         "--deadline", metavar="SECONDS", type=positive, default=CASE_SECONDS, help="how long one case may take"
     )
     add_budget(parser)
@@ -52,7 +55,9 @@ def main(options: argparse.Namespace) -> int:
 
     0 where no null was accused; 1 where one was; 6 where some could not be measured; 2 interrupted, 5 nothing measured.
     """
-    nulls = _chosen(options.null, quick=options.quick)
+    if options.only_pool and not options.pool:
+        raise UsageError("--only-pool needs files: --pool FILE")
+    nulls = [] if options.only_pool else _chosen(options.null, quick=options.quick)
     inputs = read_inputs(options)
     plan = inputs.plan()
     if not plan.cases:
@@ -77,7 +82,8 @@ def main(options: argparse.Namespace) -> int:
         with Interrupts() as interrupts, claimed(options.output):
             try:
                 with interrupts.heeded(), Pools() as pools:
-                    facts = complete_facts(inputs.plan, inputs.facts, inputs.engines, pools, LOAD_SECONDS)
+                    if not options.only_pool:
+                        facts = complete_facts(inputs.plan, inputs.facts, inputs.engines, pools, LOAD_SECONDS)
                     order = measuring.Order(
                         plan=inputs.plan(facts),
                         nulls=nulls,
@@ -102,7 +108,7 @@ def main(options: argparse.Namespace) -> int:
             )
             seconds = time.monotonic() - clock
             entries = _write(options.output, origin, nulls, found, others, seconds, interrupted)
-            report.print_report(sys.stdout, entries, found, _described(origin.device, others))
+            report.print_report(sys.stdout, entries, found, _described(origin.device, others), others)
             if facts.get("device", {}).get("available") is False:
                 print(printable(f"no {origin.device} device to measure: {facts['device'].get('reason', '')}"))
             print(f"written: {options.output / CALIBRATION}")
@@ -114,6 +120,8 @@ def main(options: argparse.Namespace) -> int:
     except OutputError as error:
         say(printable(str(error)))
         return INTERNAL_ERROR if found.sessions else USAGE
+    if options.only_pool and not interrupted:
+        return OK if entries else NOTHING_EXECUTED
     return _code(found, interrupted)
 
 
@@ -146,13 +154,6 @@ def _write(
     known = limits.every(limits.limits())
     samples = [*found.taken.samples, *(sample for other in others for sample in document.samples_of(other))]
     entries = summary.summarise(samples, known)
-    made = [(other["device"], other["started"][:10], other["command"]) for other in others]
-    if found.taken.samples:
-        made.append((origin.device, origin.started[:10], origin.command))
-    when = {device: max(day for each, day, _ in made if each == device) for device, _, _ in made}
-    commands = {
-        device: "; ".join(dict.fromkeys(command for each, _, command in made if each == device)) for device in when
-    }
     content = document.document(
         origin,
         nulls,
@@ -167,8 +168,8 @@ def _write(
     if entries:
         text = importlib.resources.files("conformance.criteria").joinpath("limits.toml").read_text("utf-8")
         values = {entry.limit.name: entry.proposed for entry in entries}
-        commands = {device: redact.text(command) for device, command in commands.items()}
-        measured = {entry.limit.name: summary.measurements(entry, when, commands) for entry in entries}
+        runs = [document.run_of(each) for each in (redact(content), *others)]
+        measured = {entry.limit.name: summary.measurements(entry, runs) for entry in entries}
         proposed = proposal.proposed_text(text, values, measured)
         limits.parse(proposed)  # a proposal that would be refused is a defect, and better known here
         write_atomically(output / LIMITS, proposed.encode())

@@ -54,7 +54,9 @@ class ModelAttention:
         return output.transpose(1, 2) if isinstance(output, torch.Tensor) and output.ndim == 4 else output
 
     def _function(self, call: AttentionCall) -> Callable[..., Any]:
-        found = _eager(self._carrier) if self._implementation == "eager" else None
+        # As models do: eager is the architecture's own function, unless one is registered in its place.
+        own = self._implementation == "eager" and "eager" not in ALL_ATTENTION_FUNCTIONS
+        found = _eager(self._carrier) if own else None
         if found is None:
             found = ALL_ATTENTION_FUNCTIONS[self._implementation]
         elif call.softcap is not None and not _takes(found, "softcap"):

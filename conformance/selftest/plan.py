@@ -175,7 +175,7 @@ def _refusal(null: Null, group: Group) -> str | None:
     if null.seed:
         return "it asks other prompts, whose references calibrate computes"
     claims = [case.precision] + ([] if case.vision is None else [case.vision.precision[case.effective_target.dtype]])
-    return null.refusal(_configuration(group), case.role, case.effective_target.attention, claims)
+    return null.refusal(_configuration(group), case.role, case.effective_target.attention, claims, case.claim.batch)
 
 
 def why_not(fault: Fault, group: Group) -> str | None:
