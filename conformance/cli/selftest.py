@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_as_of(parser)
     parser.add_argument("--json", action="store_true", help="print the content of selftest.json instead of the report")
-    parser.set_defaults(engine=[], vision_attention=[], model=[], pattern=None, run=None, tier=None)
+    parser.set_defaults(engine=[], vision_attention=[], model=[], pattern=None, run=None, tier=None, directions=False)
 
 
 def main(options: argparse.Namespace) -> int:

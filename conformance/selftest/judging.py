@@ -26,6 +26,9 @@ POOLED = "pooled ratio"
 ROUNDING = 1.0
 """An effect as large as honest rounding's own error must be seen, whatever the limits are."""
 
+COSTLY = 0.25
+"""Tests that compare numbers come first, as they see most, unless one takes more of its suite's time than this."""
+
 Place = tuple[str, int]
 """A judgement of a suite: its test, and which of the test's judgements it is."""
 
@@ -37,6 +40,7 @@ class Shown:
     case: Case
     outcome: Outcome
     judgements: tuple[Judgement, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Clean:
     `eager` are the answers of the same model, in the same dtype, with eager attention.
     """
 
-    passed: tuple[str, ...]  # tests, those that compare numbers first
+    passed: tuple[str, ...]  # tests, in the order in which a fault is looked for
     compared: Mapping[Place, Judgement] = field(default_factory=dict)
     eager: Mapping[Place, Numbers] = field(default_factory=dict)
 
@@ -55,9 +59,10 @@ def clean_of(shown: Sequence[Shown], eager: Mapping[Place, Numbers]) -> Clean:
     """What the others are held against, from a clean trial whose every case was run."""
     passed = [one for one in shown if one.outcome.verdict is Verdict.PASS]
     compared = {place: judgement for one in passed for place, judgement in _compared(one)}
+    costly = COSTLY * sum(one.seconds for one in shown)
+    early = {one.case.test for one in passed if _compared(one) and one.seconds <= costly}
     tests = [one.case.test for one in passed]
-    sharp = {test for test, _ in compared}
-    return Clean(tuple(sorted(tests, key=lambda test: test not in sharp)), compared, eager)
+    return Clean(tuple(sorted(tests, key=lambda test: test not in early)), compared, eager)
 
 
 def finding_of(trial: Trial, shown: Sequence[Shown], clean: Clean, seconds: float) -> Finding:
