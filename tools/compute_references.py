@@ -45,15 +45,16 @@ def main() -> None:
         if model.tier != "embedded" or (only and model.name not in only):
             continue
         for suite in suites:
-            compared = resolve(suite.path).observations().values()
-            if suite.role in model.roles and any(each.reference or each.yardstick for each in compared):
+            found = resolve(suite.path)
+            compares = any(wants.reference or wants.yardstick for wants in found.observations().values())
+            if suite.role in model.roles and compares:
                 print(f"{model.name} for {suite.path}", flush=True)
                 known = parameters(model)
                 request = LoadRequest(model.name, str(model.folder), suite.role, "cpu", "eager", "float64", known)
-                subject = compute.Subject(resolve(suite.path), request, Tokenizer(model.folder))
+                subject = compute.Subject(found, request, Tokenizer(model.folder))
                 if options.directions is None:
                     _compute(subject, model.folder)
-                if model.directions:
+                if model.directions and any(test.needs_directions for test in suite.tests):
                     _add_directions(subject, model.folder, options.directions or ())
 
 
