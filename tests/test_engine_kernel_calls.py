@@ -144,8 +144,8 @@ def test_one_buffer_that_is_returned_again_and_again_does_not_change_earlier_val
 def test_what_a_kernel_leaves_unwritten_is_nan_in_poisoned_memory(dtype: Any, queries: int, size: int) -> None:
     given = call(queries=queries, keys=1, size=size)
     values, faults = perform(
-        [given], lambda query, *_: torch.empty_like(query), device="cpu", dtype=dtype, repeats=3, poison=True
+        [given], lambda query, *_: torch.empty_like(query), device="cpu", dtype=dtype, repeats=12, poison=True
     )
-    assert faults == ((), (), ())
-    for value in values[1:]:
-        assert np.isnan(value).mean() > 0.5
+    assert set(faults) == {()}
+    shown = [value for value in values if np.isnan(value).mean() > 0.5]
+    assert len(shown) >= 6  # nobody can tell the C library which memory to hand out, so not each time

@@ -19,8 +19,8 @@ Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, AttentionCall], obj
 
 _BLOCKS = 4
 """So many blocks are poisoned: a kernel may allocate others (a scaled query) before its output."""
-_SMALL = 1024
-"""Bytes up to which the C library puts the first seven freed blocks of a size where torch does not find them."""
+_SMALL = 1 << 20
+"""Bytes up to which four times as many are: the C library has more places that they could come from."""
 _NAN_IN_EVERY_FLOAT = 0xFF
 _MESSAGE_LIMIT = 500
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -58,8 +58,7 @@ def _answer(
     kernel: Kernel, given: Sequence[torch.Tensor], call: AttentionCall, poison: bool
 ) -> tuple[Floats, tuple[str, ...]]:
     query, key, value = copies = [each.clone() for each in given]
-    if poison:
-        _poison(query)
+    held = _poison(query) if poison else None
     try:
         with torch.no_grad():
             answer = kernel(query, key, value, call)
@@ -69,6 +68,7 @@ def _answer(
         raise
     except Exception as error:
         return _NOTHING, (_raised(error),)
+    del held
     try:
         written = [
             f"wrote into its {name}, but inputs should be left as they are"
@@ -106,19 +106,24 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one.view(bits), other.view(bits))
 
 
-def _poison(like: torch.Tensor) -> None:
+def _poison(like: torch.Tensor) -> torch.Tensor:
     """Leave freed blocks of this tensor's size, and of a float32 tensor's of its shape, full of NaN.
 
     A caching allocator hands them out again. The C library gives a block that it mapped for itself back to the system,
-    but takes blocks of that size from its own memory from then on, so the second round is what stays.
+    but takes blocks of that size from its own memory from then on, so the second round is what stays; and it gives back
+    the end of its memory where that is free, so the last block there is returned, to be held meanwhile. It still hands
+    out other memory in a few calls of a hundred: repeat them.
     """
+    held = like
     for _ in range(2):
         blocks = [
             torch.full((size,), _NAN_IN_EVERY_FLOAT, dtype=torch.uint8, device=like.device)
             for size in {like.nbytes, 4 * like.numel()}
             for _ in range(_BLOCKS if size > _SMALL else 4 * _BLOCKS)
         ]
+        held = max(blocks, key=torch.Tensor.data_ptr)
         del blocks
+    return held
 
 
 def _raised(error: Exception) -> str:
