@@ -12,6 +12,7 @@ from replay import bench, embedded, outcomes, recorded
 from conformance.criteria.covered import uncovered
 from conformance.reference.compute import SHIPPED
 from conformance.verdict import Verdict
+from suites.greedy import GreedyText
 
 CLAIMS = [(dtype, precision) for dtype, precision in SHIPPED]
 
@@ -72,7 +73,7 @@ def test_an_error_in_the_direction_of_a_known_fault_fails_and_names_it(name: str
         if {"decoded": "prefilled"}.get(each, each) != asked:
             return found
         values = np.array(found.values, dtype=np.float64)
-        moved = values[..., 0] if suite.role in ("generation", "multimodal") else values
+        moved = values[..., 0] if issubclass(suite, GreedyText) else values
         if suite.role == "rerank.decoder":
             moved = values[:, 0]
         moved += working.directions[faintest]
