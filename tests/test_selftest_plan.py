@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,9 @@ from conformance.faults.library import faults
 from conformance.names import UsageError
 from conformance.nulls.library import nulls
 from conformance.plan import Plan
-from conformance.selftest.plan import Trials, Wanted, make_trials
+from conformance.selftest.plan import Trials, make_trials
+from conformance.selftest.wanted import Wanted
+from conformance.verdict import Verdict
 
 SHORT = Wanted()
 FACTS: dict[str, Any] = {"engines": {"transformers": "any"}, "device": {"type": "cpu", "available": True}}
@@ -83,7 +86,7 @@ def test_full_tries_everything_everywhere_in_every_scope() -> None:
 
 
 def test_a_selection_leaves_out_what_is_not_in_it_without_a_word() -> None:
-    few = trials(SHORT, "--suite", "classification", "--dtype", "float32")
+    few = trials(Wanted(suites=("classification",)), "--suite", "classification", "--dtype", "float32")
     assert {(one.suite, one.dtype) for one in few.changed} == {("classification", "float32")} and not few.notes
     with pytest.raises(UsageError, match="did you mean 'classification'"):
         planned("--suite", "clasification")
@@ -92,6 +95,20 @@ def test_a_selection_leaves_out_what_is_not_in_it_without_a_word() -> None:
 def test_a_fault_whose_dtype_nobody_claims_is_tried_in_the_next_tier() -> None:
     found = trials(Wanted(injections=("scale.one-percent",)), "--dtype", "float16")
     assert [(one.dtype, one.suite) for one in found.changed] == [("float16", "embedding")]
+
+
+def test_a_named_fault_without_a_home_here_is_said() -> None:
+    found = trials(Wanted(injections=("scale.missing",), suites=("reward",)), "--suite", "reward")
+    assert found.changed == () and "at home in embedding on embedding-qwen3" in found.notes[0]
+    everywhere = Wanted(whole=True, injections=("scale.missing",), suites=("reward",))
+    assert {one.suite for one in trials(everywhere, "--suite", "reward").changed} == {"reward"}
+
+
+def test_a_plan_of_which_nothing_can_be_run_says_why() -> None:
+    plan, engines = planned()
+    gone = tuple(dataclasses.replace(case, verdict=Verdict.ENVIRONMENT, reason="no device") for case in plan.cases)
+    found = make_trials(dataclasses.replace(plan, cases=gone), engines, faults(), nulls(), SHORT)
+    assert found.count == 0 and found.notes == ("no case can be run here: no device",)
 
 
 def test_every_suite_and_target_has_a_fault_that_can_be_planted() -> None:

@@ -86,6 +86,12 @@ def test_an_interrupted_selftest_exits_2_and_one_that_tried_nothing_5() -> None:
     assert conclude([finding(Result.NOT_APPLICABLE)]).exit_code == 5
 
 
+def test_correct_variations_alone_show_nothing_of_faults_unless_only_they_were_wanted() -> None:
+    assert conclude([finding(Result.QUIET)]).exit_code == 5
+    assert conclude([finding(Result.QUIET)], any_faults=False).exit_code == 0
+    assert conclude([finding(Result.ALARM)]).exit_code == 1
+
+
 def test_bit_identical_outputs_count_once_and_an_alarm_on_either_counts() -> None:
     same = [finding(Result.QUIET, rulings=(Ruling(OURS, "a", False), Ruling("allclose", "a", True))) for _ in range(3)]
     other = finding(Result.QUIET, rulings=(Ruling(OURS, "b", False),))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from conformance.cli.arguments import Inputs
     from conformance.faults.fault import Fault
     from conformance.nulls.null import Null
-    from conformance.selftest.plan import Wanted
     from conformance.selftest.trial import Finding
+    from conformance.selftest.wanted import Wanted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,13 +60,15 @@ def main(options: argparse.Namespace) -> int:
     """Run the trials; 0 only where every fault was found and nothing correct was accused."""
     from conformance.faults.library import faults
     from conformance.nulls.library import nulls
-    from conformance.selftest.plan import Wanted, check_names
+    from conformance.selftest.wanted import Wanted, check_names
 
     every, variations = faults(), nulls()
     if options.list:
         print(printable("\n".join(_lines(every, variations))))
         return OK
-    wanted = Wanted(options.full, tuple(dict.fromkeys(options.fault)), tuple(dict.fromkeys(options.null)))
+    wanted = Wanted(
+        options.full, tuple(dict.fromkeys(options.fault)), tuple(dict.fromkeys(options.null)), tuple(options.suite)
+    )
     check_names(wanted, every, variations)
     inputs = read_inputs(options)
     plan = inputs.plan()
@@ -122,7 +124,10 @@ def _measure(
             found(finding)
         with owned_device(plan, screen.note):
             interrupted = run_trials(trials, around, found, interrupts, whole=wanted.whole)
-        verdict, seconds = conclude(findings, interrupted=interrupted), time.monotonic() - clock
+        verdict, seconds = (
+            conclude(findings, interrupted=interrupted, any_faults=wanted.any_faults),
+            time.monotonic() - clock,
+        )
         made = document(
             plan.backend,
             plan.hash,

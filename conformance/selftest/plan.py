@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,12 @@ from conformance import checkpoint
 from conformance.execution import injection as injecting
 from conformance.execution.group import Group, groups
 from conformance.execution.injection import FAULT, VARIATION, Injector, with_options
-from conformance.faults.fault import Fault, Injection, parse_injection
-from conformance.names import UsageError, unknown
+from conformance.faults.fault import Fault, Injection
 from conformance.nulls.null import Null
 from conformance.plan import Plan
 from conformance.selftest.judging import without_measuring
 from conformance.selftest.trial import Finding, Result, Trial
+from conformance.selftest.wanted import Wanted, check_names, wanted_injections
 
 TIERS = ("float32", "float16", "bfloat16")
 """Where a fault's own dtype is not claimed, the first of these that is."""
@@ -24,15 +25,6 @@ STRUCTURAL_TIER = "bfloat16"
 
 CHEAP_SECONDS, CHEAP_NULLS = 5.0, 2
 """A suite that declares to take less on one target has so many nulls in a short selftest, another one."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What of it is wanted: everything, everywhere (`whole`), or these injections and nulls only."""
-
-    whole: bool = False
-    injections: tuple[str, ...] = ()
-    nulls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,17 +42,6 @@ class Trials:
         return len(self.clean) + len(self.changed) + len(self.inapplicable)
 
 
-def check_names(wanted: Wanted, faults: Mapping[str, Fault], nulls: Mapping[str, Null]) -> None:
-    """Raise UsageError, with every fault, for injections and nulls that there are not."""
-    wrong = [unknown("null", name, nulls) for name in wanted.nulls if name not in nulls]
-    try:
-        _injections(wanted.injections, faults)
-    except UsageError as error:
-        wrong = [*error.faults, *wrong]
-    if wrong:
-        raise UsageError(*wrong)
-
-
 def make_trials(
     plan: Plan,
     engines: Mapping[str, str],
@@ -72,7 +53,7 @@ def make_trials(
     check_names(wanted, faults, nulls)
     every, injectors = groups(plan), injecting.INJECTORS
     open_to = [group for group in every if engines[group.first.effective_target.engine] in injectors]
-    notes = _closed(every, open_to)
+    notes = [*_closed(every, open_to), *([] if every else _nothing_to_run(plan))]
     loose = {_attention(group) for group in open_to if group.first.precision == "eager"}
     chosen = [
         group
@@ -80,14 +61,19 @@ def make_trials(
         for group in (members if wanted.whole else [_sharpest(members, loose)])
     ]
     named = bool(wanted.injections or wanted.nulls)
-    injections = _injections(wanted.injections, faults) or ([] if named else _defaults(faults.values(), wanted.whole))
+    injections = wanted_injections(wanted.injections, faults)
+    if not named:
+        injections = _defaults(faults.values(), wanted.whole)
     changed: list[Trial] = []
     inapplicable: list[Finding] = []
     for injection in injections:
         fault = faults[injection.fault]
         homes = [group for group in chosen if wanted.whole or _is_home(fault, group, chosen)]
-        if not homes and any(case.suite == fault.suite for case in plan.cases):
-            notes.append(f"{injection}: no case of {fault.suite} on {fault.model} is to be run here")
+        if open_to and not homes and (named or not wanted.suites or fault.suite in wanted.suites):
+            notes.append(
+                f"{injection} is not tried: it is at home in {fault.suite} on {fault.model}, of which nothing is to be "
+                "run here; --full tries it everywhere"
+            )
         for group in homes:
             trial = _injected(group, injection, fault, injectors[engines[group.first.effective_target.engine]])
             reason = why_not(fault, group)
@@ -113,26 +99,6 @@ def make_trials(
         if not named or _place(group) in used
     )
     return Trials(clean, tuple(changed), tuple(inapplicable), tuple(notes))
-
-
-def _injections(texts: Iterable[str], faults: Mapping[str, Fault]) -> list[Injection]:
-    found: list[Injection] = []
-    wrong: list[str] = []
-    for text in texts:
-        try:
-            injection = parse_injection(text)
-        except UsageError as error:
-            wrong.extend(error.faults)
-            continue
-        if injection.fault not in faults:
-            wrong.append(unknown("fault", injection.fault, faults))
-        elif injection.scope not in faults[injection.fault].scopes:
-            scopes = ", ".join(faults[injection.fault].scopes)
-            wrong.append(f"fault {injection.fault!r} cannot be injected in scope {injection.scope!r}, only in {scopes}")
-        found.append(injection)
-    if wrong:
-        raise UsageError(*wrong)
-    return found
 
 
 def _defaults(faults: Iterable[Fault], whole: bool) -> list[Injection]:
@@ -206,6 +172,11 @@ def _attention(group: Group) -> str:
 
 def _place(group: Group) -> tuple[str, str, str]:
     return group.first.suite_path, group.first.effective_target.id, group.first.model.name
+
+
+def _nothing_to_run(plan: Plan) -> list[str]:
+    reasons = Counter(case.reason for case in plan.cases)
+    return [f"no case can be run here: {reason}" for reason, _ in reasons.most_common(1)]
 
 
 def _closed(every: Sequence[Group], open_to: Sequence[Group]) -> list[str]:

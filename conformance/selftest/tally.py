@@ -157,10 +157,10 @@ class Verdict:
     exit_code: int
 
 
-def conclude(findings: Sequence[Finding], *, interrupted: bool = False) -> Verdict:
+def conclude(findings: Sequence[Finding], *, interrupted: bool = False, any_faults: bool = True) -> Verdict:
     """0 where every fault was found but for at most three that could not be seen, and nothing correct was accused.
 
-    1 otherwise, 2 where it was interrupted, 5 where nothing was tried.
+    1 otherwise, 2 where it was interrupted, 5 where nothing was tried, or no fault although `any_faults` were wanted.
     """
     faults = [one for one in findings if one.kind == "fault"]
     tried = [one for one in findings if one.result is not Result.NOT_APPLICABLE]
@@ -177,6 +177,8 @@ def conclude(findings: Sequence[Finding], *, interrupted: bool = False) -> Verdi
         return Verdict(tuple(reasons), 2)
     if not tried:
         return Verdict(("nothing was tried",), 5)
+    if any_faults and not any(one.kind == "fault" for one in tried):
+        return Verdict((*reasons, "no fault was tried"), 1 if reasons else 5)
     return Verdict(tuple(reasons), 1 if reasons else 0)
 
 
