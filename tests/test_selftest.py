@@ -86,7 +86,6 @@ def test_found_faults_and_quiet_nulls_exit_0_with_tables_and_plot(
         "fault hue.third": "found",
         "fault hue.coarse": "found",
         "null exact.as-is": "no alarm",
-        "null exact.nudge": "no alarm",
     }
     found = next(one for one in made["trials"] if one["name"] == "hue.coarse")
     assert found["target"] == "zenith/quick/bfloat16"  # not plain, which claims eager rounding
@@ -182,6 +181,7 @@ def test_one_fault_can_be_named_and_is_tried_alone(selftest: Selftest) -> None:
 def test_full_runs_every_attention_backend_and_every_case(selftest: Selftest) -> None:
     _, made = selftest("--full")
     assert {one["target"] for one in made["trials"]} == {"zenith/plain/bfloat16", "zenith/quick/bfloat16"}
+    assert {one["name"] for one in made["trials"] if one["kind"] == "null"} == {"exact.as-is", "exact.nudge"}
 
 
 def test_unknown_names_are_answered_with_the_nearest_before_anything_runs(

@@ -8,26 +8,22 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from conformance.execution.group import Group
 from conformance.execution.injection import NOT_APPLICABLE
 from conformance.execution.interrupts import Interrupts
-from conformance.execution.outcome import Recorder, outcome_of
+from conformance.execution.outcome import outcome_of
 from conformance.execution.pools import Pools
 from conformance.execution.process import WorkerPool
 from conformance.execution.references import References
 from conformance.execution.session import Session
-from conformance.judgement import Judgement
-from conformance.reference import compute, store
-from conformance.selftest.elsewhere import Numbers, is_compared
-from conformance.selftest.judging import Clean, Place, Shown, clean_of, finding_of, without_measuring
+from conformance.selftest.judging import Again, Clean, Shown, clean_of, finding_of, without_measuring
 from conformance.selftest.plan import Trials
+from conformance.selftest.rejudging import Rejudging
 from conformance.selftest.trial import Finding, Result, Trial
-from conformance.suite import Answers
 from conformance.verdict import Verdict
 
 MOST_LANES = 4
@@ -152,14 +148,14 @@ class _Work:
         began = time.monotonic()
         around = self._around
         group = _with_threads(trial.group, around.threads)
-        session = _Rejudging(group, around.device, trial.engine_class, pools, around.load_seconds, around.case_seconds)
+        session = Rejudging(group, around.device, trial.engine_class, pools, around.load_seconds, around.case_seconds)
         shown: list[Shown] = []
-        eager: Mapping[Place, Numbers] = {}
+        again = Again()
         try:
             with self._known(session), session:
                 if trial.kind == "clean":
                     shown = [self._attempt(session, test, trial, references) for test in _tests(trial)]
-                    eager = session.eager(shown, around.isa)
+                    again = session.judged_again([one.case.test for one in shown], around.isa)
                 else:
                     shown = self._changed(session, trial, references)
         except Exception as error:  # a worker that does not end well; the cases have their outcomes
@@ -170,7 +166,7 @@ class _Work:
             return
         seconds = time.monotonic() - began
         if trial.kind == "clean":
-            clean = clean_of(shown, eager)
+            clean = clean_of(shown, again)
             with self._lock:
                 self._clean[trial.place] = clean
                 self._ready.extend(self._waiting.pop(trial.place, ()))
@@ -203,9 +199,8 @@ class _Work:
         case = next(case for case in trial.group.cases if case.test == test)
         if self._stopped:
             return Shown(case, session.given_up_because)
-        began = time.monotonic()
         attempt = session.attempt(test, references)
-        return Shown(case, attempt.outcome, attempt.judgements, time.monotonic() - began)
+        return Shown(case, attempt.outcome, attempt.judgements)
 
     @contextlib.contextmanager
     def _known(self, session: Session) -> Any:
@@ -231,36 +226,6 @@ class _SharedPools(Pools):
     def get(self, runner_class: str, start: str, environment: Mapping[str, str]) -> WorkerPool:
         self._first = self._first or runner_class
         return super().get(self._first, start, environment)
-
-
-class _Rejudging(Session):
-    """A session that can judge what it has observed by another yardstick."""
-
-    def eager(self, shown: Sequence[Shown], isa: str) -> Mapping[Place, Numbers]:
-        """What the same model answers with eager attention in the same dtype, wherever numbers were compared.
-
-        Empty where no such yardstick is shipped.
-        """
-        bench = self._bench
-        if bench is None:
-            return {}
-        folder = Path(self.request.folder)
-        parts = store.shipped(folder, store.identify(self.suite, folder, self.request.parameters, isa))
-        reference = parts.load(compute.REFERENCE)
-        precision = "ieee" if self.request.dtype == "float32" else "eager"
-        yardstick = reference and parts.yardstick(compute.part_name(self.request.dtype, precision), reference)
-        if not yardstick:
-            return {}
-        found: dict[Place, Numbers] = {}
-        for one in shown:
-            case = self.suite(one.case.test)
-            case.bench = replace(bench, yardstick=Answers(yardstick.__getitem__))
-            case.run(Recorder())
-            judged: Sequence[Judgement] = getattr(case, "judgements", ())
-            for index, judgement in enumerate(judged):
-                if is_compared(judgement.criterion) and "e" in judgement.rows:
-                    found[one.case.test, index] = judgement.rows["e"]
-        return found
 
 
 def _tests(trial: Trial) -> list[str]:

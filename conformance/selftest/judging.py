@@ -26,9 +26,6 @@ POOLED = "pooled ratio"
 ROUNDING = 1.0
 """An effect as large as honest rounding's own error must be seen, whatever the limits are."""
 
-COSTLY = 0.25
-"""Tests that compare numbers come first, as they see most, unless one takes more of its suite's time than this."""
-
 Place = tuple[str, int]
 """A judgement of a suite: its test, and which of the test's judgements it is."""
 
@@ -40,7 +37,18 @@ class Shown:
     case: Case
     outcome: Outcome
     judgements: tuple[Judgement, ...] = ()
-    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Again:
+    """What comes of judging the clean engine's observations again.
+
+    `eager` are the answers of the same model, in the same dtype, with eager attention; `prompts` says how many each
+    test's largest question has.
+    """
+
+    eager: Mapping[Place, Numbers] = field(default_factory=dict)
+    prompts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,14 +63,18 @@ class Clean:
     eager: Mapping[Place, Numbers] = field(default_factory=dict)
 
 
-def clean_of(shown: Sequence[Shown], eager: Mapping[Place, Numbers]) -> Clean:
-    """What the others are held against, from a clean trial whose every case was run."""
+def clean_of(shown: Sequence[Shown], again: Again) -> Clean:
+    """What the others are held against, from a clean trial whose every case was run.
+
+    Faults are looked for first by the tests that compare numbers, which see most and whose numbers the rules elsewhere
+    are held against; then by those with the fewest prompts, which cost least.
+    """
     passed = [one for one in shown if one.outcome.verdict is Verdict.PASS]
     compared = {place: judgement for one in passed for place, judgement in _compared(one)}
-    costly = COSTLY * sum(one.seconds for one in shown)
-    early = {one.case.test for one in passed if _compared(one) and one.seconds <= costly}
+    sharp = {test for test, _ in compared}
     tests = [one.case.test for one in passed]
-    return Clean(tuple(sorted(tests, key=lambda test: test not in early)), compared, eager)
+    order = sorted(tests, key=lambda test: (test not in sharp, 0 if test in sharp else again.prompts.get(test, 0)))
+    return Clean(tuple(order), compared, again.eager)
 
 
 def finding_of(trial: Trial, shown: Sequence[Shown], clean: Clean, seconds: float) -> Finding:

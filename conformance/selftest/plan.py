@@ -12,7 +12,7 @@ from conformance.execution import injection as injecting
 from conformance.execution.group import Group, groups
 from conformance.execution.injection import FAULT, VARIATION, Injector, with_options
 from conformance.faults.fault import Fault, Injection
-from conformance.nulls.null import Null
+from conformance.nulls.null import Null, no_change
 from conformance.plan import Plan
 from conformance.selftest.judging import without_measuring
 from conformance.selftest.trial import Finding, Result, Trial
@@ -22,9 +22,6 @@ TIERS = ("float32", "float16", "bfloat16")
 """Where a fault's own dtype is not claimed, the first of these that is."""
 
 STRUCTURAL_TIER = "bfloat16"
-
-CHEAP_SECONDS, CHEAP_NULLS = 5.0, 2
-"""A suite that declares to take less on one target has so many nulls in a short selftest, another one."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def make_trials(
         injector = injectors[engines[group.first.effective_target.engine]]
         fit = [null for null in nulls.values() if _refusal(null, group) is None]
         if not named:
-            changed += [_varied(group, null, injector) for null in (fit if wanted.whole else _few(fit, index, group))]
+            changed += [_varied(group, null, injector) for null in (fit if wanted.whole else _few(fit, index))]
         for null in (nulls[name] for name in wanted.nulls):
             trial, reason = _varied(group, null, injector), _refusal(null, group)
             if reason is None:
@@ -129,11 +126,10 @@ def _varied(group: Group, null: Null, injector: Injector) -> Trial:
     return Trial("null", null.id, null.family, with_options(group, {VARIATION: null.id}), injector.varied)
 
 
-def _few(nulls: Sequence[Null], index: int, group: Group) -> list[Null]:
-    """The nulls of a short selftest in the group of this index: each group has a few, other ones than the next."""
-    quick = [null for null in nulls if null.quick]
-    count = CHEAP_NULLS if (group.suite().seconds or 0.0) < CHEAP_SECONDS else 1
-    return [quick[(index * CHEAP_NULLS + step) % len(quick)] for step in range(min(count, len(quick)))]
+def _few(nulls: Sequence[Null], index: int) -> list[Null]:
+    """The null of a short selftest in the group of this index: another one than in the next group."""
+    quick = [null for null in nulls if null.quick and (null.vary is not no_change or null.options)]
+    return [quick[index % len(quick)]] if quick else []
 
 
 def _refusal(null: Null, group: Group) -> str | None:

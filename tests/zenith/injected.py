@@ -62,7 +62,7 @@ def fault(name: str, *, structural: bool = False, reason: str | None = None) -> 
 
 def null(name: str) -> Null:
     """A correct variation, or what claims to be one."""
-    return Null(name, "Hues as another Zenith would see them.", quick=True)
+    return Null(name, "Hues as another Zenith would see them.", options={"batch_size": 8}, quick=True)
 
 
 class _Changed(ZenithRunner):
