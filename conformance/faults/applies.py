@@ -41,7 +41,9 @@ def encoder(config: Config, role: str) -> str | None:
 def generates(config: Config, role: str) -> str | None:
     """Tokens are decoded with a cache of keys and values, or a kernel is called as if they were."""
     return (
-        None if role in ("generation", "multimodal", KERNEL_ROLE) else f"a model with the role {role} decodes no tokens"
+        None
+        if role.split(".")[0] in ("generation", "multimodal", KERNEL_ROLE)
+        else f"a model with the role {role} decodes no tokens"
     )
 
 
