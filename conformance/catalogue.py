@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,12 +80,12 @@ class Model:
             lambda found: int(found.get("head_dim") or found["hidden_size"] // found["num_attention_heads"])
         )
 
-    @property
+    @cached_property  # a plan asks for each case
     def window(self) -> int | None:
         """The window of its sliding layers in tokens, as config.json says it; None without one, or unread."""
         return self._from_config(checkpoint.window)
 
-    @property
+    @cached_property
     def softcap(self) -> float | None:
         """The cap of its attention scores, as config.json says it; None without one, or unread."""
         return self._from_config(checkpoint.softcap)

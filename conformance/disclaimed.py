@@ -12,6 +12,7 @@ from typing import Any
 
 from conformance.catalogue import Catalogue
 from conformance.inventory import Suite, Test
+from conformance.kernel_profile import PRECISION
 from conformance.obstacles import missing_device, missing_engine
 from conformance.plan import Case, Plan
 from conformance.profile import Claim, Profile
@@ -28,8 +29,6 @@ SUITE = Suite(
     tests=(Test("test_is_refused", "DIS-010", "What the profile disclaims MUST be refused."),),
     seconds=20.0,
 )
-PRECISION = {"float32": "ieee", "bfloat16": "fused", "float16": "fused"}
-"""What the answer of an attention backend is held against that no profile claims anything of."""
 
 
 def with_disclaimed(
@@ -60,6 +59,7 @@ def _cases(profile: Profile, catalogue: Catalogue, facts: Mapping[str, Any], sel
             continue
         engine, test = profile.engines[entry.engine], SUITE.tests[0]
         dtype = entry.dtype or (selection.dtypes or profile.dtypes)[0]
+        # Nothing is claimed of it, so its answer is held against what a kernel alone is.
         target = Target(entry.engine, entry.attention, dtype)
         claim = Claim(entry.engine, entry.attention, {dtype: PRECISION[dtype]}, {dtype: ("*",)})
         missing = missing_engine(engine, facts) or missing_device(profile.device, facts)

@@ -64,3 +64,10 @@ def decisive(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:
     if not any(judgement.stage == "fresh" for judgement in judgements):
         return tuple(judgements)
     return tuple(judgement for judgement in judgements if judgement.stage != "grey")
+
+
+def accusing(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:
+    """Those that FAIL and stand: a grey one does not where all that was judged on fresh prompts is a PASS."""
+    fresh = [judgement.verdict is Verdict.PASS for judgement in judgements if judgement.stage == "fresh"]
+    cleared = bool(fresh) and all(fresh)
+    return tuple(one for one in judgements if one.verdict is Verdict.FAIL and not (cleared and one.stage == "grey"))

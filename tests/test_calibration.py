@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from conformance.calibration.document import read
 from conformance.calibration.proposal import proposed_text
 from conformance.calibration.report import sentences
 from conformance.calibration.sample import Question, Sample, Taken, on_scale
-from conformance.calibration.summary import Run, false_alarm_bound, measurements, p999, summarise
+from conformance.calibration.summary import Run, measurements, p999, summarise
 from conformance.criteria.limits import every, limits, parse
 from conformance.judgement import Figure, Judgement
 from conformance.names import UsageError
@@ -72,6 +73,16 @@ def test_a_failed_judgement_is_a_false_alarm_even_without_rows() -> None:
     taken.take(question(), "as-is", "case", [evidence, judgement([1.0], 2.0, verdict=Verdict.FAIL)], LIMITS)
     assert [alarm.message for alarm in taken.alarms] == ["another kernel ran", "so it is"]
     assert taken.judgements == 1
+
+
+def test_a_grey_figure_that_fresh_prompts_cleared_is_a_sample_and_no_false_alarm() -> None:
+    grey = replace(judgement([1.0], 1.3, verdict=Verdict.FAIL), stage="grey")
+    cleared, confirmed = Taken(), Taken()
+    cleared.take(question(), "as-is", "case", [grey, replace(judgement([2.0]), stage="fresh")], LIMITS)
+    again = replace(judgement([2.0], 1.3, verdict=Verdict.FAIL), stage="fresh")
+    confirmed.take(question(), "as-is", "case", [grey, again], LIMITS)
+    assert (len(cleared.alarms), len(cleared.samples)) == (0, 2)
+    assert (len(confirmed.alarms), len(confirmed.samples)) == (2, 2)
 
 
 def test_a_figure_is_put_on_the_scale_of_its_limit() -> None:
@@ -191,19 +202,6 @@ def test_a_value_that_stays_is_written_as_it_was() -> None:
 def test_an_entry_that_the_file_does_not_have_is_no_proposal() -> None:
     with pytest.raises(KeyError, match=r"vector\.none"):
         proposed_text("[vector.single]\nvalue = 1\n", {"vector.none": 2.0}, {})
-
-
-@pytest.mark.parametrize("alarms", [0, 1, 7])
-@pytest.mark.parametrize("judgements", [12, 300, 3000])
-def test_the_bound_on_false_alarms_is_that_of_clopper_and_pearson(alarms: int, judgements: int) -> None:
-    stats: Any = pytest.importorskip("scipy.stats")
-    exact = stats.beta.ppf(0.95, alarms + 1, judgements - alarms)
-    assert false_alarm_bound(alarms, judgements) == pytest.approx(exact, rel=1e-9)
-
-
-def test_no_judgement_bounds_nothing() -> None:
-    assert false_alarm_bound(0, 0) == 1.0
-    assert false_alarm_bound(3, 3) == 1.0
 
 
 # The command, on Zenith.

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from conformance import checkpoint
 from conformance.faults import library
 from conformance.faults.fault import Injection, parse_injection
+from conformance.faults.host import Host
 from conformance.inventory import load_suites
 from conformance.names import UsageError
 from conformance.registry import Entry, Registry, discover
@@ -116,10 +117,10 @@ def test_listing_faults_imports_neither_torch_nor_numpy() -> None:
 @given(
     identifier=st.sampled_from([one.id for one in library.FAULTS]),
     scope=st.sampled_from(["all", "middle"]),
-    rate=st.sampled_from([1.0, 0.5, 0.01, 1e-6]),
+    rate=st.sampled_from([None, 1.0, 0.5, 0.01, 1e-6]),
 )
 @settings(max_examples=50, deadline=None)
-def test_an_injection_reads_back_as_it_is_written(identifier: str, scope: str, rate: float) -> None:
+def test_an_injection_reads_back_as_it_is_written(identifier: str, scope: str, rate: float | None) -> None:
     injection = Injection(identifier, scope, rate)  # type: ignore[arg-type]
     assert parse_injection(str(injection)) == injection
 
@@ -183,3 +184,9 @@ def _declaring(monkeypatch: pytest.MonkeyPatch, declared: object) -> Registry:
     monkeypatch.setitem(sys.modules, "acme_faults", module)
     entries = {**discover().faults, "acme": Entry("acme", "acme_faults", "acme-conformance")}
     return replace(discover(), faults=entries)
+
+
+@pytest.mark.parametrize(("text", "hits"), [("x", 0), ("x@rate=1", 50), ("x@middle,rate=1", 50)])
+def test_a_rate_of_one_takes_the_place_of_the_faults_own(text: str, hits: int) -> None:
+    host = Host(None, parse_injection(text), rate=1e-9)  # type: ignore[arg-type]
+    assert sum(host.hits() for _ in range(50)) == hits

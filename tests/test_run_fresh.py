@@ -14,7 +14,7 @@ from zenith import colours
 from zenith_site import PLAIN, Ran, misdeeds, profile, run_plain
 
 from conformance.execution.fresh import FACTOR, NoFreshInputs, seed_of, with_fresh_inputs
-from conformance.judgement import Judgement, decisive
+from conformance.judgement import Judgement, accusing, decisive
 from conformance.results.validation import document_faults
 from conformance.suite import ConformanceSuite
 from conformance.verdict import Verdict
@@ -179,3 +179,23 @@ def test_a_grey_judgement_counts_only_where_no_fresh_one_follows() -> None:
     fresh = Judgement("b", Verdict.PASS, "", stage="fresh")
     assert decisive([plain, grey]) == (plain, grey)
     assert decisive([plain, grey, fresh]) == (plain, fresh)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "stand"),
+    [
+        ((), True),
+        ((Verdict.PASS,), False),
+        ((Verdict.PASS, Verdict.UNDERPOWERED), True),
+        ((Verdict.UNDERPOWERED,), True),
+    ],
+)
+def test_a_grey_failure_is_withdrawn_only_where_fresh_prompts_pass(fresh: tuple[Verdict, ...], stand: bool) -> None:
+    grey = Judgement("b", Verdict.FAIL, "", stage="grey")
+    again = [Judgement("b", verdict, "", stage="fresh") for verdict in fresh]
+    assert accusing([Judgement("a", Verdict.PASS, ""), grey, *again]) == ((grey,) if stand else ())
+
+
+def test_what_fails_on_fresh_prompts_too_accuses_twice() -> None:
+    both = [Judgement("b", Verdict.FAIL, "", stage="grey"), Judgement("b", Verdict.FAIL, "", stage="fresh")]
+    assert accusing(both) == tuple(both)

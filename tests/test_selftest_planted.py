@@ -119,6 +119,17 @@ def test_what_crashes_was_not_found_and_what_does_not_apply_was_not_planted(run:
     assert [one.fault for one in planted_of(document)] == ["hue.third"]
 
 
+def test_a_run_whose_engine_runs_only_without_faults_is_void(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = injection.Injector("zenith.nowhere:FaultyZenith", "zenith.injected:VariedZenith")
+    monkeypatch.setattr(injection, "INJECTORS", {"zenith.engine:ZenithRunner": broken})
+    assert run("--plant", "--attention", "plain", faults=(fault("hue.third", structural=True),)) == 1
+    document = read_document(tmp_path / "out" / "results.json")
+    assert "the engine runs, but not with a fault" in document["planted"]["void"][0]
+    assert {case["verdict"] for case in document["cases"]} == {"PASS"}
+
+
 def test_the_journal_keeps_planted_faults_for_a_run_that_is_told_again(run: Run, tmp_path: Path) -> None:
     inert = (fault("hue.inert", structural=True),)
     assert run("--plant", "--attention", "plain", faults=inert) == 1

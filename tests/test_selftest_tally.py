@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
+from conformance.false_alarms import upper_bound
 from conformance.selftest.document import document, schema
 from conformance.selftest.plot import svg
-from conformance.selftest.tally import UNCOVERED_ALLOWED, cell, cells, conclude, suite_cells, upper_bound
+from conformance.selftest.tally import UNCOVERED_ALLOWED, cell, cells, conclude, suite_cells
 from conformance.selftest.trial import OURS, Effect, Evidence, Finding, Result, Ruling
 
 EVIDENCE = Evidence("test_hues_agree", "COL-020", "score.agrees", "pooled ratio", 8.0, 1.47, 5.44, "too far")

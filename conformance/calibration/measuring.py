@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,10 +12,10 @@ from typing import Any
 
 from conformance.calibration.sample import Question, Taken
 from conformance.criteria.limit import Limit
-from conformance.engines.known import VARIED_BY
 from conformance.execution.deadline import Deadline
 from conformance.execution.device import owned_device
 from conformance.execution.group import Group, groups
+from conformance.execution.injection import INJECTORS, VARIATION, why_no_null
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.session import Session
@@ -49,7 +48,7 @@ class Varied(Group):
         request = super().request(device)
         if not self.is_varied:
             return request
-        return replace(request, options={**request.options, "variation": self.null.id})
+        return replace(request, options={**request.options, VARIATION: self.null.id})
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def _measure_group(
 ) -> None:
     own = order.engines[group.first.effective_target.engine]
     varied = _varied(null, group, own)
-    engine_class = VARIED_BY[own] if varied.is_varied else own
+    engine_class = INJECTORS[own].varied if varied.is_varied else own
     rest = list(group.cases)
     try:
         _ask(order, pools, references, varied, engine_class, rest, into)
@@ -161,13 +160,12 @@ def _ask(
 def _varied(null: Null, group: Group, engine_class: str) -> Varied:
     """The group as the null has it; NotVaried where it is no correct variation there."""
     case = group.first
-    if engine_class not in VARIED_BY:
+    if engine_class not in INJECTORS:
         if null.seed == 0 and null.id != "as-is":
             raise NotVaried(f"{case.effective_target.engine} cannot be varied: it is measured as it is")
         varied = Varied(group.cases, null, False)
     else:
-        claims = {case.precision} | ({_tower_claim(case)} if case.vision is not None else set())
-        why = null.refusal(_configuration(case), case.role, case.effective_target.attention, claims, case.claim.batch)
+        why = why_no_null(null, case)
         if why is not None:
             raise NotVaried(f"{null.id}: {why}")
         varied = Varied(group.cases, null, True)
@@ -188,16 +186,6 @@ def seeded(suite: type[ConformanceSuite], seed: int) -> type[ConformanceSuite]:
         "__qualname__": f"{suite.__qualname__}[seed={seed}]",  # references are found by it
     }
     return type(suite.__name__, (suite,), body)
-
-
-def _configuration(case: Case) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((case.model.folder / "config.json").read_text("utf-8"))
-    return found
-
-
-def _tower_claim(case: Case) -> str:
-    assert case.vision is not None
-    return case.vision.precision[case.effective_target.dtype]
 
 
 def _attention(case: Case) -> str:

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.calibration.measuring import Calibration
-from conformance.calibration.summary import Entry, false_alarm_bound
+from conformance.calibration.summary import Entry
+from conformance.false_alarms import upper_bound
 from conformance.names import printable
 
 _NAMED = 10  # alarms and gaps: calibration.json has all
@@ -40,7 +41,7 @@ def print_report(
 def sentences(found: Calibration) -> list[str]:
     """Counts, alarms and gaps."""
     taken = found.taken
-    bound = false_alarm_bound(len({(each.null, each.case) for each in taken.alarms}), taken.judgements)
+    bound = _bound(len({(each.null, each.case) for each in taken.alarms}), taken.judgements)
     said = [
         f"{taken.judgements} judgements of different results ({taken.identical} more were equal to the last bit to one "
         f"of them; {taken.inconclusive} were inconclusive): {len(taken.alarms)} false alarms, so a rate of at most "
@@ -62,10 +63,14 @@ def _together(found: Calibration, others: Sequence[Mapping[str, Any]]) -> list[s
     judgements = found.taken.judgements + sum(other["judgements"]["counted"] for other in others)
     alarms = {(each.null, each.case) for each in found.taken.alarms}
     count = len(alarms) + sum(len({(each["null"], each["case"]) for each in other["alarms"]}) for other in others)
-    bound = false_alarm_bound(count, judgements)
+    bound = _bound(count, judgements)
     return [
         f"with the pooled ones: {judgements} judgements, {count} cases accused: a rate of at most {bound:.2g} (95%)"
     ]
+
+
+def _bound(accused: int, judgements: int) -> float:
+    return upper_bound(min(accused, judgements), judgements)  # evidence may accuse, but is not counted
 
 
 def _table(entries: Sequence[Entry], origin: str) -> Table:

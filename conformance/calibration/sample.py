@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from conformance.criteria.limit import Limit
-from conformance.judgement import Figure, Judgement
+from conformance.judgement import Figure, Judgement, accusing
 from conformance.verdict import Verdict
 
 
@@ -81,11 +81,11 @@ class Taken:
     ) -> None:
         """The judgements of one case; those without rows judge evidence, not numbers, and count only as alarms.
 
-        Equal results are told by what was judged, not by the attention backend: where two share a kernel, it is one.
+        A figure in the grey zone that fresh prompts cleared is a sample and no alarm. Equal results are told by what
+        was judged, not by the attention backend: where two share a kernel, it is one.
         """
+        self.alarms += [Alarm(null, case, one.criterion, one.message) for one in accusing(judgements)]
         for judgement in judgements:
-            if judgement.verdict is Verdict.FAIL:
-                self.alarms.append(Alarm(null, case, judgement.criterion, judgement.message))
             if not judgement.rows:
                 continue
             alike = (replace(question, attention=""), seed, judgement.criterion, digest(judgement))

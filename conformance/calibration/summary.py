@@ -109,32 +109,5 @@ def measurements(entry: Entry, runs: Sequence[Run]) -> list[Measured]:
     return found
 
 
-def false_alarm_bound(alarms: int, judgements: int, *, confidence: float = 0.95) -> float:
-    """The greatest rate of false alarms that so many alarms in so many judgements leave credible (Clopper-Pearson)."""
-    if judgements == 0 or alarms >= judgements:
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        rate = (low + high) / 2
-        if _at_most(alarms, judgements, rate) > 1 - confidence:
-            low = rate
-        else:
-            high = rate
-    return high
-
-
-def _at_most(alarms: int, judgements: int, rate: float) -> float:
-    """P(at most so many) of a binomial distribution, summed in logarithms: numbers of ways have thousands of digits."""
-    logs = [
-        math.lgamma(judgements + 1)
-        - math.lgamma(count + 1)
-        - math.lgamma(judgements - count + 1)
-        + count * math.log(rate)
-        + (judgements - count) * math.log1p(-rate)
-        for count in range(alarms + 1)
-    ]
-    return math.fsum(math.exp(each) for each in logs)
-
-
 def _up(value: float) -> float:
     return math.ceil(value * 10_000) / 10_000

@@ -4,5 +4,10 @@ from __future__ import annotations
 
 KNOWN_ENGINES = ("transformers", "vllm", "sglang", "ipex", "openai")
 
-VARIED_BY = {"conformance.engines.transformers:TransformersRunner": "conformance.nulls.runner:NullRunner"}
-"""Runners whose engine the null library can vary, and the runner that does. Other engines are measured as they are."""
+INJECTED_BY = {
+    "conformance.engines.transformers:TransformersRunner": (
+        "conformance.faults.runner:FaultyRunner",
+        "conformance.nulls.runner:NullRunner",
+    )
+}
+"""Runners whose engine can be changed, and those that inject a fault and a null. Others are measured as they are."""

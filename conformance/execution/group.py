@@ -75,16 +75,17 @@ def groups(plan: Plan) -> list[Group]:
 
 def claimed_precision(case: Case) -> str:
     """The claims whose yardstick the case is judged by: attention in text and vision tower, and other products."""
-    return claimed(case.precision, _vision_precision(case), _reduced(case))
+    return claimed(case.precision, vision_precision(case), _reduced(case))
 
 
 def judged_precision(case: Case) -> str:
     """The precision that the case as a whole is judged by: `ieee` only where nothing in it is claimed to be less."""
-    is_reduced = bool(_reduced(case)) or (case.precision == "ieee" and _vision_precision(case) != "ieee")
+    is_reduced = bool(_reduced(case)) or (case.precision == "ieee" and vision_precision(case) != "ieee")
     return "tf32" if is_reduced else case.precision
 
 
-def _vision_precision(case: Case) -> str:
+def vision_precision(case: Case) -> str:
+    """The vision tower's claim; that of the text model where there is no tower."""
     return case.precision if case.vision is None else case.vision.precision[case.effective_target.dtype]
 
 

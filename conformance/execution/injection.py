@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from conformance.execution.group import Group
+from conformance import checkpoint
+from conformance.engines.known import INJECTED_BY
+from conformance.execution.group import Group, vision_precision
+from conformance.nulls.null import Null
+from conformance.plan import Case
 
 FAULT, VARIATION = "fault", "variation"
 """Engine options that make a change: an injection's text, a null's id."""
@@ -23,14 +27,16 @@ class Injector:
     varied: str
 
 
-INJECTORS: Mapping[str, Injector] = {
-    "conformance.engines.transformers:TransformersRunner": Injector(
-        "conformance.faults.runner:FaultyRunner", "conformance.nulls.runner:NullRunner"
-    )
-}
+INJECTORS: Mapping[str, Injector] = {engine: Injector(*classes) for engine, classes in INJECTED_BY.items()}
 """By the class of the engine; what is not here cannot be injected into."""
 
 
 def with_options(group: Group, options: Mapping[str, Any]) -> Group:
     """The group with engine options added to its cases."""
     return Group(tuple(replace(case, options={**case.options, **options}) for case in group.cases))
+
+
+def why_no_null(null: Null, case: Case) -> str | None:
+    """Why a null is no correct variation of a case's model on its target; None where it is one."""
+    target, claims = case.effective_target, {case.precision, vision_precision(case)}
+    return null.refusal(checkpoint.config(case.model.folder), case.role, target.attention, claims, case.claim.batch)

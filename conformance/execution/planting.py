@@ -53,11 +53,21 @@ class Planting:
                 if outcomes[-1].verdict is Verdict.FAIL:
                     return "found", f"{case.requirement_id}: {outcomes[-1].reason}"
         last = outcomes[-1]
-        if f"{NOT_APPLICABLE}:" in last.reason or all(one.verdict in _NOT_RUN for one in outcomes):
+        if f"{NOT_APPLICABLE}:" in last.reason:
+            return "not planted", last.reason
+        if all(one.verdict in _NOT_RUN for one in outcomes):
+            if self._runs(group, references):
+                return "missed", f"the engine runs, but not with a fault: {last.reason}"
             return "not planted", last.reason
         worst = next((one for one in outcomes if one.verdict is not Verdict.PASS), None)
         told = "every case passed" if worst is None else f"no case failed; {worst.verdict}: {worst.reason}"
         return "missed", told
+
+    def _runs(self, group: Group, references: References) -> bool:
+        """Whether the engine as it is runs any of the cases."""
+        engine_class = self.engines[group.first.effective_target.engine]
+        with Session(group, self.device, engine_class, self.pools, self.load_seconds, self.case_seconds) as session:
+            return any(session.attempt(case.test, references).outcome.verdict not in _NOT_RUN for case in group.cases)
 
 
 def candidates(faults: Iterable[Fault], group: Group) -> list[Fault]:

@@ -47,14 +47,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class Injection:
-    """A fault with its scope and rate: in all layers or in the middle one, at every call or at a share of them."""
+    """A fault with its scope and rate: in all layers or in the middle one, at a share of calls, its own where None."""
 
     fault: str
     scope: Scope = "all"
-    rate: float = 1.0
+    rate: float | None = None
 
     def __str__(self) -> str:
-        said = [self.scope] * (self.scope != "all") + [f"rate={self.rate:g}"] * (self.rate != 1)
+        said = [self.scope] * (self.scope != "all") + ([] if self.rate is None else [f"rate={self.rate:g}"])
         return f"{self.fault}@{','.join(said)}" if said else self.fault
 
 
@@ -65,7 +65,7 @@ def parse_injection(text: str) -> Injection:
     scope: Scope = "middle" if said[:1] == ["middle"] else "all"
     said = said[scope == "middle" :]
     given = _RATE.fullmatch(said[0]) if len(said) == 1 else None
-    rate = float(given[1]) if given else 1.0
-    if not _ID.fullmatch(identifier) or (said and not given) or not 0 < rate <= 1:
+    rate = float(given[1]) if given else None
+    if not _ID.fullmatch(identifier) or (said and not given) or (rate is not None and not 0 < rate <= 1):
         raise UsageError(f"{printable(text)!r} is no injection; it must look like ID, ID@middle or ID@middle,rate=0.01")
     return Injection(identifier, scope, rate)

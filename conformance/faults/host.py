@@ -32,7 +32,7 @@ class Host:
     def __init__(self, runner: LoadedModel, injection: Injection, *, rate: float = 1.0) -> None:
         self.runner = runner
         self.injection = injection
-        self.rate = injection.rate if injection.rate != 1 else rate
+        self.rate = rate if injection.rate is None else injection.rate
         self._draws = Random(str(injection))  # the same calls are hit whenever the same questions are asked
         self._undo = ExitStack()
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from conformance import __version__
+from conformance.false_alarms import CONFIDENCE
 from conformance.results.output import write_atomically
 from conformance.results.plain import to_plain
 from conformance.selftest.elsewhere import RULES
 from conformance.selftest.plot import svg
-from conformance.selftest.tally import CONFIDENCE, Verdict, cell, cells, suite_cells
+from conformance.selftest.tally import Verdict, cell, cells, suite_cells
 from conformance.selftest.trial import Finding
 
 SCHEMA_VERSION = 1

@@ -12,7 +12,7 @@ import numpy as np
 from conformance.criteria.arrays import Triple
 from conformance.criteria.ratio import errors
 from conformance.execution.outcome import Outcome
-from conformance.judgement import Figure, Judgement
+from conformance.judgement import Figure, Judgement, accusing
 from conformance.plan import Case
 from conformance.results.margin import margin
 from conformance.selftest.elsewhere import RULES, Numbers, is_compared, rows_to_outputs
@@ -181,9 +181,10 @@ def _same_question(before: Judgement, after: Judgement) -> bool:
 def _rulings(trial: Trial, shown: Sequence[Shown], clean: Clean) -> Iterable[Ruling]:
     first = trial.group.first
     for one in shown:
+        standing = {id(judgement) for judgement in accusing(one.judgements)}
         for judgement in one.judgements:
             key = _key(trial, one.case.test, judgement)
-            yield Ruling(OURS, key, judgement.verdict is Verdict.FAIL)
+            yield Ruling(OURS, key, id(judgement) in standing)
         for place, judgement in _compared(one):
             key = _key(trial, one.case.test, judgement)
             eager = clean.eager.get(place)

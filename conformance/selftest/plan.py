@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from conformance import checkpoint
 from conformance.execution import injection as injecting
@@ -133,20 +132,14 @@ def _few(nulls: Sequence[Null], index: int) -> list[Null]:
 
 
 def _refusal(null: Null, group: Group) -> str | None:
-    case = group.first
     if null.seed:
         return "it asks other prompts, whose references calibrate computes"
-    claims = [case.precision] + ([] if case.vision is None else [case.vision.precision[case.effective_target.dtype]])
-    return null.refusal(_configuration(group), case.role, case.effective_target.attention, claims, case.claim.batch)
+    return injecting.why_no_null(null, group.first)
 
 
 def why_not(fault: Fault, group: Group) -> str | None:
     """Why a fault does not apply to a group's model; None where it does."""
-    return fault.applies(_configuration(group), group.first.role)
-
-
-def _configuration(group: Group) -> Mapping[str, Any]:
-    return checkpoint.config(group.first.model.folder)
+    return fault.applies(checkpoint.config(group.first.model.folder), group.first.role)
 
 
 def _places(every: Iterable[Group]) -> dict[tuple[str, str, str], list[Group]]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.false_alarms import upper_bound
 from conformance.selftest.elsewhere import RULES
 from conformance.selftest.trial import OURS, Finding, Result
 
 UNCOVERED_ALLOWED = 3
 """So many faults may lie below what these inputs can show."""
-
-CONFIDENCE = 0.95
 
 FAULT_RESULTS = (Result.FOUND, Result.MISSED, Result.NOT_COVERED, Result.NOT_APPLICABLE, Result.NOT_MEASURED)
 _COUNTED = (Result.FOUND, Result.MISSED, Result.NOT_COVERED)
@@ -76,36 +74,6 @@ class Cell:
             "smallest_effect": None if self.smallest is None else round(self.smallest, 6),
             "rules": [rule.to_json() for rule in self.rules],
         }
-
-
-def upper_bound(count: int, total: int) -> float:
-    """The rate at which `count` or fewer of `total` would be seen in only 5% of cases (Clopper and Pearson, 1934).
-
-    For no events it is 1 - 0.05^(1/total), about 3/total. ValueError where count is no number from 0 to total.
-    """
-    if not 0 <= count <= total:
-        raise ValueError(f"{count} of {total}: a count lies between 0 and its total")
-    if count == total:
-        return 1.0
-    low, high = count / total, 1.0
-    for _ in range(60):  # halving reaches a double's resolution
-        middle = (low + high) / 2
-        if _at_most(count, total, middle) > 1 - CONFIDENCE:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _at_most(count: int, total: int, rate: float) -> float:
-    """The probability of `count` or fewer events."""
-    if rate >= 1:
-        return 0.0
-    logs = math.lgamma(total + 1), math.log(rate), math.log1p(-rate)
-    return math.fsum(
-        math.exp(logs[0] - math.lgamma(k + 1) - math.lgamma(total - k + 1) + k * logs[1] + (total - k) * logs[2])
-        for k in range(count + 1)
-    )
 
 
 def cell(findings: Sequence[Finding], suite: str = "", dtype: str = "", family: str = "") -> Cell:
