@@ -183,8 +183,9 @@ def _rulings(trial: Trial, shown: Sequence[Shown], clean: Clean) -> Iterable[Rul
     for one in shown:
         standing = {id(judgement) for judgement in accusing(one.judgements)}
         for judgement in one.judgements:
-            key = _key(trial, one.case.test, judgement)
-            yield Ruling(OURS, key, id(judgement) in standing)
+            # What compares no numbers (tokens, what ran) counts where it accuses: the other rules see numbers only.
+            if judgement.rows or id(judgement) in standing:
+                yield Ruling(OURS, _key(trial, one.case.test, judgement), id(judgement) in standing)
         for place, judgement in _compared(one):
             key = _key(trial, one.case.test, judgement)
             eager = clean.eager.get(place)
