@@ -57,7 +57,9 @@ def main(options: argparse.Namespace) -> int:
     """
     if options.only_pool and not options.pool:
         raise UsageError("--only-pool needs files: --pool FILE")
-    nulls = [] if options.only_pool else _chosen(options.null, quick=options.quick)
+    nulls = _chosen(options.null, quick=options.quick)
+    if options.only_pool:
+        nulls = []
     inputs = read_inputs(options)
     plan = inputs.plan()
     if not plan.cases:
@@ -72,6 +74,8 @@ def main(options: argparse.Namespace) -> int:
     from conformance.results.output import OutputError, claimed
 
     others = [document.read(path) for path in options.pool]
+    if again := [str(path) for index, path in enumerate(options.pool) if others[index] in others[:index]]:
+        raise UsageError(*(f"--pool {path}: it holds the same calibration as a file before it" for path in again))
     known = limits.every(limits.limits())
     started, clock = now(), time.monotonic()
     budget = NEVER if options.budget is None else Deadline.after(60 * options.budget)
