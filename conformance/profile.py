@@ -184,7 +184,7 @@ def parse_profile(text: str, path: Path) -> Profile:
 
     try:
         document = tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # tomli's own, too many digits, or nested too deeply
         raise ProfileError(f"{path}: the file: no TOML: {error}") from error
     faults = structure_faults(document, SCHEMA)
     if faults:

@@ -137,12 +137,12 @@ def test_one_attention_backend_alone_cannot_be_left_out() -> None:
     assert entry.left_out == ()
 
 
-def proposal_of(found: list[Sample]) -> str:
+def proposal_of(found: list[Sample], command: str = "calibrate --backend 'z \"1\"'") -> str:
     import importlib.resources
 
     entries = summarise(found, LIMITS)
     devices = sorted({sample.question.device for sample in found})
-    runs = [Run(device, "2026-11-30", "calibrate --backend 'z \"1\"'", frozenset({ENTRY})) for device in devices]
+    runs = [Run(device, "2026-11-30", command, frozenset({ENTRY})) for device in devices]
     text = importlib.resources.files("conformance.criteria").joinpath("limits.toml").read_text("utf-8")
     values = {entry.limit.name: entry.proposed for entry in entries}
     return proposed_text(text, values, {e.limit.name: measurements(e, runs) for e in entries})
@@ -169,6 +169,11 @@ def test_the_proposed_file_is_one_that_is_taken_and_keeps_everything_else() -> N
 @given(st.lists(st.floats(0.1, 5.0), min_size=1, max_size=40))
 def test_whatever_is_measured_the_proposed_file_is_taken(values: list[float]) -> None:
     parse(proposal_of(samples({"zenith plain": values})))
+
+
+def test_whatever_a_command_holds_the_proposed_file_is_taken_and_has_an_encoding() -> None:
+    text = proposal_of(samples({"zenith plain": [1.0]}), "calibrate --output /\udcff\x7f\x1b[31m\U0001f600")
+    assert parse(text.encode().decode()).vector.pooled_16bit.standing("zenith") == "measured"
 
 
 def test_measurements_take_the_place_of_older_ones_on_the_same_class_of_device() -> None:
@@ -202,6 +207,13 @@ def test_a_value_that_stays_is_written_as_it_was() -> None:
 def test_an_entry_that_the_file_does_not_have_is_no_proposal() -> None:
     with pytest.raises(KeyError, match=r"vector\.none"):
         proposed_text("[vector.single]\nvalue = 1\n", {"vector.none": 2.0}, {})
+
+
+def test_a_figure_beyond_every_limit_is_no_sample_and_a_negative_one_is_zero() -> None:
+    taken = Taken()
+    values = (1e300, -1e300, float("inf"), float("nan"), -1.0)
+    taken.take(question(), "as-is", "case", [judgement([value], value) for value in values], LIMITS)
+    assert taken.judgements == 5 and [sample.value for sample in taken.samples] == [0.0]
 
 
 # The command, on Zenith.
@@ -320,6 +332,25 @@ def test_a_file_that_is_no_calibration_is_refused_before_anything_is_measured(si
     with pytest.raises(UsageError) as caught:
         read(tmp_path / "other.json")
     assert len(caught.value.faults) == 6 and "more faults" in caught.value.faults[-1]
+
+
+def test_a_file_whose_numbers_no_limit_follows_from_is_refused(site: Path, tmp_path: Path) -> None:
+    _, found = calibrate(site, tmp_path)
+    other = tmp_path / "other.json"
+    row = found["samples"][0]
+    for changed, said in (
+        ({"started": "2026-99-99T00:00"}, "$.started: 2026-99-99 is no date"),
+        ({"samples": [{**row, "values": {"as-is": 1e308}}]}, "greater than the maximum"),
+        ({"samples": [{**row, "values": {"as-is": -1.0}}]}, "less than the minimum"),
+        ({"samples": [{**row, "attention": ""}]}, "$.samples[0].attention"),
+    ):
+        other.write_text(json.dumps({**found, **changed}))
+        with pytest.raises(UsageError) as caught:
+            read(other)
+        assert said in caught.value.faults[0]
+    other.write_text(json.dumps(found))
+    process, _ = calibrate(site, tmp_path, "--only-pool", "--pool", str(other), "--pool", str(other))
+    assert process.returncode == 4 and "it holds the same calibration as a file before it" in process.stderr
 
 
 def test_a_null_that_does_not_exist_is_a_usage_error(site: Path, tmp_path: Path) -> None:

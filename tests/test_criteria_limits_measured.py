@@ -184,3 +184,32 @@ def test_validate_says_every_fault_of_a_limits_file(tmp_path: Path) -> None:
     path.write_text(shipped())
     assert validate(path).returncode == 0
     assert validate(tmp_path / "none.toml").returncode == 4
+
+
+@pytest.mark.parametrize("edited", ["value = 12.5\nfloor = 12.5\n", "value = 12.5\n"])
+def test_validate_takes_no_floor_above_the_shipped_one_and_no_rule_in_its_place(tmp_path: Path, edited: str) -> None:
+    before, _, after = shipped().partition("[vector.pooled_16bit]\n")
+    _, _, after = after.partition("[vector.single]\n")
+    entry = f'[vector.pooled_16bit]\n{edited}provenance = "I say so"\nsince = "0.1.0"\n\n[vector.single]\n'
+    path = tmp_path / "limits.toml"
+    path.write_text(before + entry + after)
+    process = validate(path)
+    assert process.returncode == 1
+    assert "vector.pooled_16bit" in process.stdout and "of the shipped limit" in process.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("a = 1" + "0" * 5000, "not TOML"),
+    ],
+)
+def test_text_that_python_itself_refuses_is_no_limits_file(text: str, says: str) -> None:
+    (fault,) = faults_of(text)
+    assert says in fault
+
+
+def test_a_whole_number_without_end_is_refused_in_a_short_sentence() -> None:
+    (fault,) = faults_of(shipped().replace("value = 1.25", "value = 1" + "0" * 400, 1))
+    assert "must be a finite number" in fault and len(fault) < 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,16 @@ def test_what_is_wrong_before_any_number_is_said(kernel: Any, said: str) -> None
     _, faults = one(kernel)
     assert len(faults) == 1
     assert faults[0].startswith(said)
+
+
+def test_numbers_far_too_many_are_told_and_not_read() -> None:
+    value, faults = one(lambda query, *_: query.flatten()[:1].expand(2, 4, 64, 10**9))
+    assert value.size == 0 and faults == ("shape is [2, 4, 64, 1000000000], but should be [2, 4, 64, 64]",)
+
+
+def test_a_kernel_that_would_end_its_process_is_a_fault_of_its_call() -> None:
+    _, faults = one(lambda *_: sys.exit(0))
+    assert faults[0].startswith("raised SystemExit: 0")
 
 
 def test_what_was_written_and_returned_wrongly_are_both_said() -> None:

@@ -153,6 +153,9 @@ def test_another_package_adds_faults_of_its_own(monkeypatch: pytest.MonkeyPatch)
     [
         ([replace(library.FAULTS[0])], "the id 'mask.causal-plus-one' is taken; start it with your own name"),
         (["mask.none"], "FAULTS holds 'mask.none', which is no conformance.faults.fault.Fault"),
+        ([replace(library.FAULTS[0], id="\x1b[31m")], "must be of small letters and digits"),
+        ([replace(library.FAULTS[0], id="acme.stuck", scopes=())], "must have one or both of 'all' and 'middle'"),
+        ([replace(library.FAULTS[0], id="acme.stuck", rate=0.0)], "above 0 and at most 1"),
         (3, "must be a module with FAULTS, a sequence of faults"),
         (None, "must be a module with FAULTS, a sequence of faults"),
     ],
@@ -167,7 +170,17 @@ def test_faults_that_are_declared_wrongly_are_named(
 
 def test_a_module_of_faults_that_is_not_there_is_named() -> None:
     registry = replace(discover(), faults={"acme": Entry("acme", "no_such_faults", "acme-conformance")})
-    with pytest.raises(UsageError, match=r"faults of acme-conformance \(no_such_faults\): No module named"):
+    with pytest.raises(
+        UsageError, match=r"faults of acme-conformance \(no_such_faults\): ModuleNotFoundError: No module"
+    ):
+        library.collect(registry)
+
+
+def test_a_module_of_faults_that_ends_the_process_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "leaving_faults.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = replace(discover(), faults={"acme": Entry("acme", "leaving_faults", "acme-conformance")})
+    with pytest.raises(UsageError, match=r"\(leaving_faults\): SystemExit: 0"):
         library.collect(registry)
 
 

@@ -21,8 +21,10 @@ import conformance.faults.library
 import conformance.nulls.library
 from conformance.__main__ import main
 from conformance.criteria import limits as limits_module
-from conformance.execution import injection
+from conformance.execution import device, injection
 from conformance.faults.fault import Fault
+from conformance.results.output import claimed
+from conformance.selftest import execution
 from conformance.selftest.document import schema
 from conformance.suite import ConformanceSuite
 
@@ -232,3 +234,67 @@ def test_list_names_all_without_a_backend(selftest: Selftest, capsys: pytest.Cap
     assert main(["selftest", "--list"]) == 0
     said = capsys.readouterr().out
     assert "hue.third" in said and "exact.nudge" in said and "colours, float32, tiny-colours" in said
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Standard output whose reader has gone, as after `| head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        yield
+
+
+@pytest.mark.parametrize("json_too", [(), ("--json",)])
+def test_a_reader_that_has_gone_costs_neither_results_nor_exit_code(
+    selftest: Selftest, unread: None, json_too: tuple[str, ...]
+) -> None:
+    code, made = selftest(*json_too, faults=(fault("hue.inert"),))
+    assert code == 1 and results(made)["fault hue.inert"] == "missed"
+
+
+def test_what_cannot_be_written_in_the_end_is_shown_and_an_internal_error(
+    selftest: Selftest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    selftest("--fault", "hue.third")
+    (tmp_path / "out" / "selftest.svg").unlink()
+    (tmp_path / "out" / "selftest.svg").mkdir()
+    capsys.readouterr()
+    assert main(["selftest", "--backend", "zenith", "--suite", "colours", "--output", str(tmp_path / "out")]) == 3
+    captured = capsys.readouterr()
+    assert "cannot write" in captured.err and "2 of 2 faults found" in captured.out
+
+
+def test_a_folder_that_another_selftest_writes_to_is_left_alone(
+    selftest: Selftest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    selftest("--fault", "hue.third")
+    with claimed(tmp_path / "out"):
+        assert main(["selftest", "--backend", "zenith", "--output", str(tmp_path / "out")]) == 4
+    assert "another run" in capsys.readouterr().err
+
+
+def test_a_defect_in_the_midst_keeps_what_was_found(selftest: Selftest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(trial: Any, *given: Any) -> Any:
+        if trial.name == "hue.coarse":
+            raise ValueError("no such row")
+        return judged(trial, *given)
+
+    judged = execution.finding_of
+    monkeypatch.setattr(execution, "finding_of", broken)
+    code, made = selftest(faults=FAULTS)
+    assert code == 3 and "internal error: ValueError: no such row" in made["reasons"][0]
+    assert results(made)["clean"] == "no alarm"
+
+
+def test_another_run_on_the_device_is_no_internal_error(
+    selftest: Selftest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(*_: Any) -> Any:
+        raise device.DeviceBusy("process 7 is testing it")
+
+    monkeypatch.setattr(device, "owned_device", busy)
+    with pytest.raises(FileNotFoundError):
+        selftest()
+    assert "process 7 is testing it" in capsys.readouterr().err

@@ -139,6 +139,33 @@ def test_the_journal_keeps_planted_faults_for_a_run_that_is_told_again(run: Run,
     assert is_void(read_document(tmp_path / "out" / "results.json"))
 
 
+def test_a_run_is_resumed_with_planted_faults_or_without_as_it_began(run: Run, tmp_path: Path, capsys: Any) -> None:
+    def forget_the_last_case() -> None:
+        journal = tmp_path / "out" / "journal.jsonl"
+        lines = journal.read_bytes().splitlines(keepends=True)
+        lines = [line for line in lines if json.loads(line)["kind"] not in ("ended", "target")]
+        journal.write_bytes(b"".join(lines[:-1]))
+
+    third = (fault("hue.third", structural=True),)
+    for then, now in (("--plant",), ()), ((), ("--plant",)):
+        assert run("--attention", "plain", *then, faults=third) == 0
+        forget_the_last_case()
+        capsys.readouterr()
+        assert run("--attention", "plain", "--resume", *now, faults=third) == 4
+        assert "planted faults: " in capsys.readouterr().err
+
+
+def test_a_fault_that_cannot_say_where_it_applies_keeps_no_other_from_being_planted(run: Run, tmp_path: Path) -> None:
+    def raises(configuration: Any, role: str) -> None:
+        raise KeyError("window")
+
+    broken = dataclasses.replace(fault("hue.broken", structural=True), applies=raises)
+    assert run("--plant", "--attention", "plain", faults=(broken, fault("hue.third", structural=True))) == 0
+    document = read_document(tmp_path / "out" / "results.json")
+    assert [one.fault for one in planted_of(document)] == ["hue.third"]
+    assert main(["selftest", "--backend", "zenith", "--suite", "colours", "--output", str(tmp_path / "self")]) == 4
+
+
 def test_a_run_plants_nothing_unless_it_is_asked_to(run: Run, tmp_path: Path) -> None:
     assert run("--attention", "plain", faults=(fault("hue.inert", structural=True),)) == 0
     assert "planted" not in read_document(tmp_path / "out" / "results.json")

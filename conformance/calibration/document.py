@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib.resources
 import json
@@ -102,10 +103,20 @@ def read(path: Path) -> dict[str, Any]:
         f"{path}: {error.json_path}: {one_line(error.message, 300)}"
         for error in jsonschema.Draft202012Validator(schema).iter_errors(content)
     ]
+    faults = faults or _undated(content, path)
     if faults:
         more = [f"{path}: and {len(faults) - _FAULTS} more faults"] if len(faults) > _FAULTS else []
         raise UsageError(*faults[:_FAULTS], *more)
     return content
+
+
+def _undated(content: Mapping[str, Any], path: Path) -> list[str]:
+    day = content["started"][:10]
+    try:
+        datetime.date.fromisoformat(day)
+    except ValueError:
+        return [f"{path}: $.started: {day} is no date"]
+    return []
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from conformance.criteria.limit import Measured
+from conformance.results.printable import one_line
 
 _HEADER = re.compile(r"\[(?P<name>[A-Za-z0-9_.-]+)\]\s*")
 
@@ -60,7 +61,7 @@ def _valued(line: str, value: float) -> str:
 
 
 def _table(name: str, measured: Measured) -> list[str]:
-    on = ", ".join(json.dumps(each, ensure_ascii=False) for each in measured.on)
+    on = ", ".join(_quoted(each) for each in measured.on)
     return [
         f"[{name}.measured.{measured.device}]",
         f"p999 = {_number(measured.p999)}",
@@ -68,9 +69,14 @@ def _table(name: str, measured: Measured) -> list[str]:
         f"samples = {measured.samples}",
         f"on = [{on}]",
         f"when = {measured.when.isoformat()}",
-        f"command = {json.dumps(measured.command, ensure_ascii=False)}",
+        f"command = {_quoted(measured.command)}",
         "",
     ]
+
+
+def _quoted(text: str) -> str:
+    """A TOML string. What TOML and UTF-8 lack, a path in a command may have: it is written as its escape."""
+    return json.dumps(one_line(text), ensure_ascii=False)
 
 
 def _number(value: float) -> str:

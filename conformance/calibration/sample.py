@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +12,9 @@ import numpy as np
 from conformance.criteria.limit import Limit
 from conformance.judgement import Figure, Judgement, accusing
 from conformance.verdict import Verdict
+
+GREATEST = 1e9
+"""No sample is above: limits are tens at most, and what is worked out from samples stays a number that is written."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Taken:
 def on_scale(figure: Figure, limits: Mapping[str, Limit]) -> float | None:
     """The figure on the scale of the entry that its limit follows from; None where that is no measured one.
 
-    Nor is there one for a figure that is not finite, which is an alarm and no measure of rounding.
+    Nor is there one for a figure that is not finite or beyond `GREATEST`, which is an alarm and no measure of rounding.
 
     A figure's limit may be wider than the entry (in float32, for few samples) or a multiple of it, so the figure's
     share of its limit is taken as the share of the entry: equal to the figure itself where the limit is the entry.
@@ -113,7 +115,7 @@ def on_scale(figure: Figure, limits: Mapping[str, Limit]) -> float | None:
     if entry is None or entry.floor is None or not figure.limit or figure.bound != "max":
         return None
     scaled = figure.value / figure.limit * entry.value
-    return scaled if math.isfinite(scaled) else None
+    return max(scaled, 0.0) if abs(scaled) <= GREATEST else None  # nor is NaN
 
 
 def digest(judgement: Judgement) -> str:

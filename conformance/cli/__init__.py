@@ -20,3 +20,14 @@ def say(text: str) -> None:
         print(f"conformance: {printable(text)}", file=sys.stderr)
     except OSError:
         fall_silent(sys.stderr)
+
+
+def show(text: str) -> None:
+    """Print to standard output; where that cannot be written, the results still are, and their exit code counts."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        fall_silent(sys.stdout)
+    except OSError as error:
+        fall_silent(sys.stdout)
+        say(f"standard output cannot be written: {error.strerror}")

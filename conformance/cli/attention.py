@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.cli import NOTHING_EXECUTED, USAGE, say
+from conformance.cli import NOTHING_EXECUTED, USAGE, say, show
 from conformance.cli.arguments import folder, positive
 from conformance.names import UsageError, unknown
 
@@ -214,7 +214,7 @@ def _measure(options: argparse.Namespace, suites: list[Suite], profile: Profile,
         say(str(error))
         return USAGE
     if options.json:
-        print(json.dumps(document, indent=1))
+        show(json.dumps(document, indent=1))
     return final_exit_code(document)
 
 

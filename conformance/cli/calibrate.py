@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import shlex
 import sys
 import time
@@ -11,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance import __version__
-from conformance.cli import FAILURES, INCOMPLETE, INTERNAL_ERROR, INTERRUPTED, NOTHING_EXECUTED, OK, USAGE, say
+from conformance.cli import FAILURES, INCOMPLETE, INTERNAL_ERROR, INTERRUPTED, NOTHING_EXECUTED, OK, USAGE, say, show
 from conformance.cli.arguments import add_backend, add_budget, add_output, add_selection, positive, read_inputs
 from conformance.cli.nothing_selected import refuse
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS, NEVER, Deadline
 from conformance.names import UsageError, printable
+from conformance.results.silence import fall_silent
 
 if TYPE_CHECKING:
     from conformance.calibration.measuring import Calibration
@@ -57,7 +59,9 @@ def main(options: argparse.Namespace) -> int:
     """
     if options.only_pool and not options.pool:
         raise UsageError("--only-pool needs files: --pool FILE")
-    nulls = [] if options.only_pool else _chosen(options.null, quick=options.quick)
+    nulls = _chosen(options.null, quick=options.quick)
+    if options.only_pool:
+        nulls = []
     inputs = read_inputs(options)
     plan = inputs.plan()
     if not plan.cases:
@@ -72,6 +76,8 @@ def main(options: argparse.Namespace) -> int:
     from conformance.results.output import OutputError, claimed
 
     others = [document.read(path) for path in options.pool]
+    if again := [str(path) for index, path in enumerate(options.pool) if others[index] in others[:index]]:
+        raise UsageError(*(f"--pool {path}: it holds the same calibration as a file before it" for path in again))
     known = limits.every(limits.limits())
     started, clock = now(), time.monotonic()
     budget = NEVER if options.budget is None else Deadline.after(60 * options.budget)
@@ -108,12 +114,16 @@ def main(options: argparse.Namespace) -> int:
             )
             seconds = time.monotonic() - clock
             entries = _write(options.output, origin, nulls, found, others, seconds, interrupted)
-            report.print_report(sys.stdout, entries, found, _described(origin.device, others), others)
+            told = io.StringIO()  # a pipe's reader may go, which rich would turn into an exit of its own
+            screen = sys.stdout if sys.stdout.isatty() else told
+            report.print_report(screen, entries, found, _described(origin.device, others), others)
+            if told.getvalue():
+                show(told.getvalue().rstrip("\n"))
             if facts.get("device", {}).get("available") is False:
-                print(printable(f"no {origin.device} device to measure: {facts['device'].get('reason', '')}"))
-            print(f"written: {options.output / CALIBRATION}")
+                show(printable(f"no {origin.device} device to measure: {facts['device'].get('reason', '')}"))
+            show(f"written: {options.output / CALIBRATION}")
             if entries:
-                print(f"written: {options.output / LIMITS}: the limits that follow (`validate --limits` checks them)")
+                show(f"written: {options.output / LIMITS}: the limits that follow (`validate --limits` checks them)")
     except DeviceBusy as error:
         say(printable(str(error)))
         return INCOMPLETE
@@ -191,7 +201,10 @@ def _described(device: str, others: Sequence[dict[str, Any]]) -> str:
 
 
 def _note(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)
+    try:
+        print(printable(text), file=sys.stderr, flush=True)
+    except OSError:
+        fall_silent(sys.stderr)
 
 
 def _told(found: Calibration) -> Any:

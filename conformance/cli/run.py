@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.cli import INTERNAL_ERROR, USAGE, say
+from conformance.cli import INTERNAL_ERROR, USAGE, say, show
 from conformance.cli.arguments import (
     add_backend,
     add_budget,
@@ -26,7 +26,6 @@ from conformance.cli.nothing_selected import refuse
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS, NEVER, Deadline
 from conformance.names import UsageError
 from conformance.results.flavour import known_flavour
-from conformance.results.silence import fall_silent
 
 if TYPE_CHECKING:
     from conformance.faults.fault import Fault
@@ -135,7 +134,7 @@ def main(options: argparse.Namespace) -> int:
             files = [options.output / RESULTS, options.output / JUNIT]
             console.run_finished(document, files, resume_command(request.argv, options.output))
             if options.json:
-                _print(json.dumps(document, indent=1))
+                show(json.dumps(document, indent=1))
     except OutputError as error:
         say(str(error))
         if not (is_begun and (options.output / JOURNAL).exists()):
@@ -195,14 +194,3 @@ def check_folders(plan: Plan) -> None:
             faults.extend(str(error).splitlines())
     if faults:
         raise UsageError(*faults)
-
-
-def _print(text: str) -> None:
-    """Print to standard output; where that cannot be written, the results still are, and count."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        fall_silent(sys.stdout)
-    except OSError as error:
-        fall_silent(sys.stdout)
-        say(f"standard output cannot be written: {error.strerror}")

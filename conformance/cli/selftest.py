@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.cli import OK, USAGE, say
+from conformance.cli import INCOMPLETE, INTERNAL_ERROR, OK, USAGE, say, show
 from conformance.cli.arguments import add_as_of, add_backend, add_output, positive, read_inputs
 from conformance.cli.nothing_selected import refuse
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS
@@ -74,11 +76,16 @@ def main(options: argparse.Namespace) -> int:
     plan = inputs.plan()
     if not plan.cases:
         return refuse(plan, inputs)
-    from conformance.results.output import OutputError, make_folder
+    # Only now what needs numpy: a mistyped name is answered at once.
+    from conformance.execution.device import DeviceBusy
+    from conformance.results.output import OutputError, claimed
 
     try:
-        make_folder(options.output)
-        return _measure(options, inputs, every, variations, wanted)
+        with claimed(options.output):
+            return _measure(options, inputs, every, variations, wanted)
+    except DeviceBusy as error:
+        say(str(error))
+        return INCOMPLETE
     except OutputError as error:
         say(str(error))
         return USAGE
@@ -91,17 +98,17 @@ def _measure(
     nulls: Mapping[str, Null],
     wanted: Wanted,
 ) -> int:
-    # Only now what needs numpy: a mistyped name is answered at once.
     from conformance.execution.device import complete_facts, owned_device
     from conformance.execution.interrupts import Interrupts
     from conformance.execution.measurement import now
     from conformance.execution.pools import Pools
+    from conformance.results.output import OutputError
     from conformance.results.redact import Redactor
     from conformance.selftest.console import Screen
     from conformance.selftest.document import document, write
     from conformance.selftest.execution import run_trials, surroundings
     from conformance.selftest.plan import make_trials
-    from conformance.selftest.tally import conclude
+    from conformance.selftest.tally import Verdict, conclude
 
     screen = Screen(sys.stderr if options.json else sys.stdout)
     started, clock = now(), time.monotonic()
@@ -122,12 +129,18 @@ def _measure(
 
         for finding in trials.inapplicable:
             found(finding)
+        interrupted = False
+        defect: Exception | None = None
         with owned_device(plan, screen.note):
-            interrupted = run_trials(trials, around, found, interrupts, whole=wanted.whole)
-        verdict, seconds = (
-            conclude(findings, interrupted=interrupted, any_faults=wanted.any_faults),
-            time.monotonic() - clock,
-        )
+            try:
+                interrupted = run_trials(trials, around, found, interrupts, whole=wanted.whole)
+            except Exception as error:  # what was found before it is written
+                defect = error
+        verdict = conclude(findings, interrupted=interrupted, any_faults=wanted.any_faults)
+        if defect is not None:
+            said = f"internal error: {type(defect).__name__}: {defect}"
+            verdict = Verdict((said, *verdict.reasons), INTERNAL_ERROR)
+        seconds = time.monotonic() - clock
         made = document(
             plan.backend,
             plan.hash,
@@ -140,10 +153,20 @@ def _measure(
             seconds=seconds,
             redact=Redactor.of_this_machine(keep=[str(options.output.resolve())]),
         )
-        files = write(made, findings, options.output)
+        files: list[Path] = []
+        unwritten: OutputError | None = None
+        try:
+            files = write(made, findings, options.output)
+        except OutputError as error:
+            unwritten = error
     screen.finished(findings, verdict, files, seconds)
     if options.json:
-        print(json.dumps(made, indent=1))
+        show(json.dumps(made, indent=1))
+    if defect is not None and os.environ.get("CONFORMANCE_DEBUG") == "1":
+        raise defect
+    if unwritten is not None:  # all that there is was shown
+        say(str(unwritten))
+        return INTERNAL_ERROR
     return verdict.exit_code
 
 

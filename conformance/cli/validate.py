@@ -59,10 +59,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check_limits(path: Path) -> int:
-    from conformance.criteria.limits import LimitsError, every, parse
+    from conformance.criteria.limits import LimitsError, every, limits, loosened, parse
 
     try:
         given = every(parse(path.read_text(encoding="utf-8")))
+        if faults := loosened(given, every(limits())):
+            raise LimitsError(*faults)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except LimitsError as error:

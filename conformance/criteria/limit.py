@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from conformance.names import did_you_mean
+from conformance.results.printable import one_line
 
 Standing = Literal["measured", "provisional", ""]
 """What a constant is on a class of device: measured there, measured elsewhere or nowhere, or a rule."""
@@ -69,6 +70,7 @@ class Series:
     since: str
 
 
+_GREATEST = 2**63
 _KEYS = ("value", "provenance", "since")
 _OPTIONAL = ("floor", "measured")
 _MEASURED = ("p999", "worst", "samples", "on", "when", "command")
@@ -100,7 +102,7 @@ def read_entry(name: str, table: Any, *, series: bool) -> tuple[Limit | Series |
             faults.append(f"{name}.value={value!r} must be a list of finite numbers")
         return (None if faults else Series(name, tuple(map(float, numbers)), provenance, since)), faults
     faults += [
-        f"{name}.{key}={table[key]!r} must be a finite number"
+        f"{name}.{key}={one_line(repr(table[key]), 80)} must be a finite number"
         for key in ("value", "floor")
         if key in table and not _is_number(table[key])
     ]
@@ -172,4 +174,6 @@ def _range_faults(limit: Limit) -> list[str]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= _GREATEST  # whole numbers have no end

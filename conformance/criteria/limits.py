@@ -17,7 +17,7 @@ import tomli
 
 from conformance.criteria.limit import Limit, Series, name_faults, read_entry
 
-__all__ = ["Limit", "Limits", "LimitsError", "Series", "every", "limits", "named", "parse"]
+__all__ = ["Limit", "Limits", "LimitsError", "Series", "every", "limits", "loosened", "named", "parse"]
 
 
 class LimitsError(ValueError):
@@ -220,6 +220,27 @@ def every(given: Limits) -> dict[str, Limit]:
     return {limit.name: limit for group in groups for limit in group if isinstance(limit, Limit)}
 
 
+def loosened(given: Mapping[str, Limit], shipped: Mapping[str, Limit]) -> list[str]:
+    """How `given` gets round the measurements, a sentence each: what rests on them may not become a rule, nor may the
+    floor be raised, or any value would do.
+    """
+    faults = []
+    for name, limit in shipped.items():
+        floor = given[name].floor
+        if limit.floor is None:
+            continue
+        if floor is None:
+            faults.append(
+                f"{name} rests on measurements, so it needs a floor: at most {limit.floor:g}, that of the shipped limit"
+            )
+        elif floor > limit.floor:
+            faults.append(
+                f"{name}.floor={floor:g} is looser than that of the shipped limit, {limit.floor:g}; leave it, and let "
+                "`calibrate` measure what is wider"
+            )
+    return faults
+
+
 def parse(text: str) -> Limits:
     """Limits from the text of a TOML file.
 
@@ -228,8 +249,10 @@ def parse(text: str) -> Limits:
     """
     try:
         document = tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
+    except ValueError as error:  # tomli's own, or Python's of a number with too many digits
         raise LimitsError(f"not TOML: {error}") from None
+    except RecursionError:
+        raise LimitsError("lists or tables are nested too deeply") from None
     faults = name_faults("group", document, _GROUPS)
     groups: dict[str, Any] = {}
     for group, kind in _GROUPS.items():

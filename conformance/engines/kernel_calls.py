@@ -22,6 +22,8 @@ _BLOCKS = 4
 _SMALL = 1 << 20
 """Bytes up to which four times as many are: the C library has more places that they could come from."""
 _NAN_IN_EVERY_FLOAT = 0xFF
+_FAR_TOO_MANY = 64
+"""Times as many numbers as should be are not looked at: a view of one number can claim more than memory holds."""
 _MESSAGE_LIMIT = 500
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _NOTHING = np.zeros(0, np.float32)
@@ -66,7 +68,7 @@ def _answer(
             torch.get_device_module(query.device).synchronize()
     except (MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _NOTHING, (_raised(error),)
     del held
     try:
@@ -77,7 +79,9 @@ def _answer(
         ]
         if not isinstance(answer, torch.Tensor):
             return _NOTHING, (*written, f"returned {_kind(answer)}, but should return a torch.Tensor")
-        return _numbers(answer), (*_form_faults(answer, query), *written)
+        wrong = _form_faults(answer, query)
+        told = _NOTHING if wrong and answer.numel() > _FAR_TOO_MANY * query.numel() else _numbers(answer)
+        return told, (*wrong, *written)
     except (RuntimeError, NotImplementedError, TypeError) as error:  # of a sparse tensor, say, or a resized input
         return _NOTHING, (f"left tensors that cannot be read: {_said(error)}",)
 
@@ -126,12 +130,12 @@ def _poison(like: torch.Tensor) -> torch.Tensor:
     return held
 
 
-def _raised(error: Exception) -> str:
+def _raised(error: Exception | SystemExit) -> str:
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{RAISED}{_said(error)} [{where.filename}, line {where.lineno}]"
 
 
-def _said(error: Exception) -> str:
+def _said(error: Exception | SystemExit) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: " + (text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]} ...")
 

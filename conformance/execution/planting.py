@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from conformance import checkpoint
 from conformance.execution import injection
@@ -77,8 +78,15 @@ def candidates(faults: Iterable[Fault], group: Group) -> list[Fault]:
     """
     case = group.first
     configuration = checkpoint.config(case.model.folder)
-    fit = [one for one in faults if one.structural and one.rate == 1 and one.applies(configuration, case.role) is None]
+    fit = [one for one in faults if one.structural and one.rate == 1 and _applies(one, configuration, case.role)]
     return sorted(fit, key=lambda one: (one.suite != case.suite, one.model != case.model.name))
+
+
+def _applies(fault: Fault, configuration: Mapping[str, Any], role: str) -> bool:
+    try:
+        return fault.applies(configuration, role) is None
+    except Exception:  # of a vendor's own fault, which must not keep the others from being planted
+        return False
 
 
 def places(every: Sequence[Group]) -> list[Group]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +90,24 @@ def what_changed(then: RunHeader, now: RunHeader) -> list[str]:
     return found
 
 
-def refuse_another_run(output: Path, then: RunHeader, now: RunHeader) -> None:
-    """Raise UsageError, with everything that changed, unless the run in `output` would go on as the same one."""
+def otherwise_planted(former: JournalContent, *, plants: bool) -> list[str]:
+    """What makes the run another one because faults were planted in one part of it and would not be in the other."""
+    if former.planted and not plants:
+        return ["planted faults: some then, none now (--plant)"]
+    asked = any(word in former.header.argv for word in ("--plant", "certification", "--run=certification"))
+    if plants and not former.planted and not asked and any(one.attempts for one in former.kept):
+        return ["planted faults: none then, some now (--plant)"]
+    return []
+
+
+def refuse_another_run(output: Path, then: RunHeader, now: RunHeader, also: Sequence[str] = ()) -> None:
+    """Raise UsageError, with everything that changed, unless the run in `output` would go on as the same one.
+
+    `also` are further sentences on what changed.
+    """
     redact = Redactor.of_this_machine()  # both headers then tell as little as a journal does
     found = what_changed(*(RunHeader.from_json(redact(header.to_json())) for header in (then, now)))
+    found += also
     if found:
         raise UsageError(
             f"{output}: the run there cannot be resumed, because it is another one than this would be:",

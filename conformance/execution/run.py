@@ -20,7 +20,7 @@ from conformance.execution.measurement import Measurement, now
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
 from conformance.execution.request import Listener, RunRequest
-from conformance.execution.resume import boot_id, fingerprints, refuse_another_run
+from conformance.execution.resume import boot_id, fingerprints, otherwise_planted, refuse_another_run
 from conformance.plan import Plan
 from conformance.results.baseline import differences
 from conformance.results.journal import NO_ESTIMATE, RunHeader, Start
@@ -39,7 +39,9 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
     """
     former = request.former
     if former is not None:  # before a worker is started: its facts are the same or known later
-        refuse_another_run(request.output, former.header, _header(request, request.plan(request.facts), request.facts))
+        planting = otherwise_planted(former, plants=request.plant is not None)
+        now_planned = _header(request, request.plan(request.facts), request.facts)
+        refuse_another_run(request.output, former.header, now_planned, planting)
     with ExitStack() as stack:
         pools = request.pools or stack.enter_context(Pools())
         facts = request.facts

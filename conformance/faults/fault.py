@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from conformance.names import UsageError, printable
 
@@ -56,6 +56,18 @@ class Injection:
     def __str__(self) -> str:
         said = [self.scope] * (self.scope != "all") + ([] if self.rate is None else [f"rate={self.rate:g}"])
         return f"{self.fault}@{','.join(said)}" if said else self.fault
+
+
+def form_faults(fault: Fault) -> list[str]:
+    """Why a fault could never be injected, a sentence each: nobody would see that it is not tried."""
+    found = []
+    if not isinstance(fault.id, str) or not _ID.fullmatch(fault.id):
+        found.append(f"the id {fault.id!r} must be of small letters and digits, as in family.what-is-wrong")
+    if not fault.scopes or not set(fault.scopes) <= set(get_args(Scope)):
+        found.append(f"{fault.id!r} has the scopes {fault.scopes!r}, but must have one or both of 'all' and 'middle'")
+    if not 0 < fault.rate <= 1:
+        found.append(f"{fault.id!r} has the rate {fault.rate!r}, but it is a share of calls, above 0 and at most 1")
+    return found
 
 
 def parse_injection(text: str) -> Injection:

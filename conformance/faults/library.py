@@ -24,7 +24,7 @@ from conformance.faults import (
     scores,
     text,
 )
-from conformance.faults.fault import Fault
+from conformance.faults.fault import Fault, form_faults
 from conformance.names import UsageError, unknown
 from conformance.registry import Registry, discover
 
@@ -48,7 +48,8 @@ FAULTS: tuple[Fault, ...] = (
 def collect(registry: Registry) -> Mapping[str, Fault]:
     """The faults of everything that `registry` lists, by id.
 
-    UsageError where a module cannot be imported, has no `FAULTS`, or an id is there twice.
+    UsageError where a module cannot be imported, has no `FAULTS`, a fault could never be injected, or an id is there
+    twice.
     """
     found: dict[str, Fault] = {}
     problems = []
@@ -56,12 +57,15 @@ def collect(registry: Registry) -> Mapping[str, Fault]:
         declared = f"faults of {entry.source} ({entry.value})"
         try:
             several = tuple(importlib.import_module(entry.value).FAULTS)
-        except (ImportError, AttributeError, TypeError) as error:
-            problems.append(f"{declared}: {error}; the value must be a module with FAULTS, a sequence of faults")
+        except (Exception, SystemExit) as error:  # somebody else's module may raise anything
+            said = f"{declared}: {type(error).__name__}: {error}"
+            problems.append(f"{said}; the value must be a module with FAULTS, a sequence of faults")
             continue
         for one in several:
             if not isinstance(one, Fault):
                 problems.append(f"{declared}: FAULTS holds {one!r}, which is no conformance.faults.fault.Fault")
+            elif wrong := form_faults(one):
+                problems += [f"{declared}: {each}" for each in wrong]
             elif found.setdefault(one.id, one) is not one:
                 problems.append(f"{declared}: the id {one.id!r} is taken; start it with your own name")
     if problems:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from conformance import __version__
 from conformance.results.printable import encodable, one_line
+from conformance.results.silence import fall_silent
 from conformance.selftest.tally import Cell, Rate, RuleTally, Verdict, cell, cells, suite_cells
 from conformance.selftest.trial import Finding, Result
 
@@ -20,6 +21,7 @@ MEANINGS = {
     0: "every fault was found, but for those that are not covered, and nothing correct was accused",
     1: "the suite missed a fault, accused a correct engine, or showed nothing",
     2: "interrupted; what was measured is written",
+    3: "an internal error ended it early",
     5: "nothing was tried",
 }
 _WIDE = 160  # columns where nothing says how many there are
@@ -129,7 +131,10 @@ class Screen:
 
     def _write(self, text: str) -> None:
         # By way of a string: rich would turn a reader that has gone into an exit of its own.
-        print(text, end="", file=self._stream, flush=True)
+        try:
+            print(text, end="", file=self._stream, flush=True)
+        except OSError:  # the reader has gone, or the disk is full: the trials go on, and are written
+            fall_silent(self._stream)
 
 
 def _rule_row(one: Cell, tally: RuleTally) -> list[str]:

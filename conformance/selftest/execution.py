@@ -76,6 +76,9 @@ def run_trials(
     except KeyboardInterrupt:
         interrupted = True
         work.stop()
+    except BaseException:
+        work.stop()
+        raise
     for lane in lanes:
         lane.join()
     while not work.findings.empty():

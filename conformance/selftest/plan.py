@@ -11,6 +11,7 @@ from conformance.execution import injection as injecting
 from conformance.execution.group import Group, groups
 from conformance.execution.injection import FAULT, VARIATION, Injector, with_options
 from conformance.faults.fault import Fault, Injection
+from conformance.names import UsageError
 from conformance.nulls.null import Null, no_change
 from conformance.plan import Plan
 from conformance.selftest.judging import without_measuring
@@ -138,8 +139,14 @@ def _refusal(null: Null, group: Group) -> str | None:
 
 
 def why_not(fault: Fault, group: Group) -> str | None:
-    """Why a fault does not apply to a group's model; None where it does."""
-    return fault.applies(checkpoint.config(group.first.model.folder), group.first.role)
+    """Why a fault does not apply to a group's model; None where it does. UsageError where it cannot even say."""
+    try:
+        return fault.applies(checkpoint.config(group.first.model.folder), group.first.role)
+    except Exception as error:  # a vendor's own fault
+        where = f"{group.first.model.name} as {group.first.role}"
+        raise UsageError(
+            f"fault {fault.id!r}: its `applies` raised {type(error).__name__}: {error} ({where})"
+        ) from error
 
 
 def _places(every: Iterable[Group]) -> dict[tuple[str, str, str], list[Group]]:
