@@ -152,6 +152,7 @@ def test_another_package_adds_faults_of_its_own(monkeypatch: pytest.MonkeyPatch)
     ("declared", "message"),
     [
         ([replace(library.FAULTS[0])], "the id 'mask.causal-plus-one' is taken; start it with your own name"),
+        ([replace(library.FAULTS[0], id="Acme_lane")], "'Acme_lane' is no id; it must look like 'acme.lane-stuck'"),
         (["mask.none"], "FAULTS holds 'mask.none', which is no conformance.faults.fault.Fault"),
         (3, "must be a module with FAULTS, a sequence of faults"),
         (None, "must be a module with FAULTS, a sequence of faults"),

@@ -58,6 +58,11 @@ class Injection:
         return f"{self.fault}@{','.join(said)}" if said else self.fault
 
 
+def is_id(text: str) -> bool:
+    """Whether an injection can name a fault of that id: lower-case words and numbers, with dots or dashes between."""
+    return _ID.fullmatch(text) is not None
+
+
 def parse_injection(text: str) -> Injection:
     """The injection that is written so; UsageError where it is not written as one."""
     identifier, at, how = text.partition("@")
@@ -66,6 +71,6 @@ def parse_injection(text: str) -> Injection:
     said = said[scope == "middle" :]
     given = _RATE.fullmatch(said[0]) if len(said) == 1 else None
     rate = float(given[1]) if given else None
-    if not _ID.fullmatch(identifier) or (said and not given) or (rate is not None and not 0 < rate <= 1):
+    if not is_id(identifier) or (said and not given) or (rate is not None and not 0 < rate <= 1):
         raise UsageError(f"{printable(text)!r} is no injection; it must look like ID, ID@middle or ID@middle,rate=0.01")
     return Injection(identifier, scope, rate)

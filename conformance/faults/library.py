@@ -24,7 +24,7 @@ from conformance.faults import (
     scores,
     text,
 )
-from conformance.faults.fault import Fault
+from conformance.faults.fault import Fault, is_id
 from conformance.names import UsageError, unknown
 from conformance.registry import Registry, discover
 
@@ -62,6 +62,8 @@ def collect(registry: Registry) -> Mapping[str, Fault]:
         for one in several:
             if not isinstance(one, Fault):
                 problems.append(f"{declared}: FAULTS holds {one!r}, which is no conformance.faults.fault.Fault")
+            elif not is_id(one.id):
+                problems.append(f"{declared}: {one.id!r} is no id; it must look like 'acme.lane-stuck'")
             elif found.setdefault(one.id, one) is not one:
                 problems.append(f"{declared}: the id {one.id!r} is taken; start it with your own name")
     if problems:
