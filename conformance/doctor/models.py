@@ -73,6 +73,9 @@ def look_up(cases: tuple[Case, ...], isa: str) -> References:
     for _, of_set in groupby(sorted(cases, key=group), key=group):
         members = list(of_set)
         case, model = members[0], members[0].model
+        suite = resolve(case.suite_path)
+        if not any(wants.reference or wants.yardstick for wants in suite.observations().values()):
+            continue
         try:
             checkpoint.check(model.folder)
         except checkpoint.CheckpointError:
@@ -82,7 +85,7 @@ def look_up(cases: tuple[Case, ...], isa: str) -> References:
             large[model.name] = None
             continue
         computed_in = "float64" if case.fit is None else case.fit.reference
-        identity = store.identify(resolve(case.suite_path), model.folder, parameters(model), isa, computed_in)
+        identity = store.identify(suite, model.folder, parameters(model), isa, computed_in)
         kept = [store.shipped(model.folder, identity)] if model.tier == "embedded" else []
         kept.append(store.cached(identity))
         wanted = {compute.REFERENCE: None}
