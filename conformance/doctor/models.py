@@ -73,12 +73,12 @@ def look_up(cases: tuple[Case, ...], isa: str) -> References:
     for _, of_set in groupby(sorted(cases, key=group), key=group):
         members = list(of_set)
         case, model = members[0], members[0].model
-        suite = resolve(case.suite_path)
-        if not any(wants.reference or wants.yardstick for wants in suite.observations().values()):
-            continue
         try:
             checkpoint.check(model.folder)
         except checkpoint.CheckpointError:
+            continue
+        suite = resolve(case.suite_path)
+        if not any(wants.reference or wants.yardstick for wants in suite.observations().values()):
             continue
         sets += 1
         if _bytes(model.folder) > HASHED_AT_MOST:
