@@ -73,7 +73,8 @@ class Plan:
 
     `budget_minutes` is the selection's or the named run's, if there is one. `suites_without_model` are selected suites
     (name and role) that no selected model of the catalogue can be tested by, so that they have no case.
-    `models_without_directions` are planned models on which a suite could look along known faults, but does not.
+    `models_without_directions` are planned models that come without directions, so that a suite does not look along
+    known faults there.
     """
 
     backend: str
@@ -224,7 +225,7 @@ def _decide(
 
 def _without_directions(suites: Iterable[Suite], cases: Iterable[Case]) -> tuple[str, ...]:
     tests = {suite.path: {test.name for test in suite.tests if test.needs_directions} for suite in suites}
-    could = {case.model.name for case in cases if tests[case.suite_path]}
+    could = {case.model.name for case in cases if tests[case.suite_path] and not case.model.directions}
     return tuple(sorted(could - {case.model.name for case in cases if case.test in tests[case.suite_path]}))
 
 

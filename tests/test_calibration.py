@@ -22,7 +22,7 @@ from conformance.calibration.document import read
 from conformance.calibration.proposal import proposed_text
 from conformance.calibration.report import sentences
 from conformance.calibration.sample import Question, Sample, Taken, on_scale
-from conformance.calibration.summary import Run, measurements, p999, summarise
+from conformance.calibration.summary import Run, measurements, p999, summarise, thinner
 from conformance.criteria.limits import every, limits, parse
 from conformance.judgement import Figure, Judgement
 from conformance.names import UsageError
@@ -184,6 +184,13 @@ def test_measurements_take_the_place_of_older_ones_on_the_same_class_of_device()
     found = {each.device: each.samples for each in parse(twice).vector.pooled_16bit.measured if each.device != "cpu"}
     assert {"zenith": 1, "moon": 1}.items() <= found.items()
     assert proposed_text(twice, {ENTRY: 1.25}, {ENTRY: made}) == twice
+
+
+def test_a_proposal_says_where_it_rests_on_fewer_samples_than_before() -> None:
+    before = parse(proposal_of(samples({"zenith plain": [1.0, 1.1], "moon plain": [1.1]})))
+    entries = summarise(samples({"zenith plain": [1.0], "moon plain": [1.1]}), LIMITS)
+    runs = [Run(device, "2027-01-01", "again", frozenset({ENTRY})) for device in ("zenith", "moon")]
+    assert thinner({ENTRY: measurements(entries[0], runs)}, every(before)) == [f"{ENTRY} on zenith, 2 to 1"]
 
 
 def test_a_limit_names_the_commands_that_measured_it_and_no_others() -> None:

@@ -46,6 +46,11 @@ def test_the_promise_is_planned_for_models_that_come_with_directions() -> None:
     assert [case.test for case in plan(**FULL).cases] == ["test_tokens_agree"]
 
 
+def test_a_model_that_comes_with_directions_lacks_none_where_other_cases_were_chosen() -> None:
+    chosen = plan(suites=("words",), attentions=("quick",), models=(("words", "small-words"),), pattern="*tokens*")
+    assert [case.test for case in chosen.cases] == ["test_tokens_agree"] and chosen.models_without_directions == ()
+
+
 def test_it_is_planned_for_others_where_that_is_asked_for() -> None:
     asked = plan(**FULL, directions=True)
     assert [case.test for case in asked.cases] == ["test_tokens_agree", "test_error_is_no_known_fault"]

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,10 @@ class TestModels:
         described = {"head_dim": 128, "vision_config": {"embed_dim": 320, "num_heads": 4}}
         (tmp_path / "words" / "config.json").write_text(json.dumps(described))
         assert models.head_sizes(cases) == [80, 128]
+
+    def test_a_suite_that_compares_nothing_with_a_reference_has_none_to_compute(self, tmp_path: Path) -> None:
+        cases = tuple(replace(case, suite_path="suites.attention:Attention") for case in self.plan(tmp_path))
+        assert models.look_up(cases, "AVX2") == models.References(0, (), (), (), ())
 
     def test_references_that_must_be_computed_are_counted(self) -> None:
         model = Model("big", ("words",), "local", Path("/big"))

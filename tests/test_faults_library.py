@@ -152,6 +152,10 @@ def test_another_package_adds_faults_of_its_own(monkeypatch: pytest.MonkeyPatch)
     ("declared", "message"),
     [
         ([replace(library.FAULTS[0])], "the id 'mask.causal-plus-one' is taken; start it with your own name"),
+        (
+            [replace(library.FAULTS[0], id="Acme_lane")],
+            "the id 'Acme_lane' must be of small letters and digits, as in family.what-is-wrong",
+        ),
         (["mask.none"], "FAULTS holds 'mask.none', which is no conformance.faults.fault.Fault"),
         ([replace(library.FAULTS[0], id="\x1b[31m")], "must be of small letters and digits"),
         ([replace(library.FAULTS[0], id="acme.stuck", scopes=())], "must have one or both of 'all' and 'middle'"),

@@ -207,7 +207,7 @@ def test_a_reader_that_goes_away_does_not_end_the_run() -> None:
     [
         (Figure("f", 2.5, 1.25), "2.5 > 1.25 (2 of the limit)"),
         (Figure("f", 1.0, 1.25), "1 <= 1.25 (0.8 of the limit)"),
-        (Figure("f", 0.5, 0.9, "min"), "0.5 < 0.9 (1.8 of the limit)"),
+        (Figure("f", 0.5, 0.9, "min"), "0.5 < 0.9"),
         (Figure("f", 3, 0), "3 > 0"),
         (Figure("f", float("nan"), 1.25), "nan is not <= 1.25"),
         (Figure("f", 0.97), "0.97"),

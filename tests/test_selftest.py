@@ -205,7 +205,9 @@ def test_an_engine_that_nothing_can_be_injected_into_is_said(
     monkeypatch.setattr(injection, "INJECTORS", {})
     code, made = selftest()
     assert code == 5 and made["trials"] == []
-    assert "nothing can be injected into the engine zenith" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "nothing can be injected into the engine zenith" in said
+    assert "smallest effect" not in said and "0 of 0" not in said  # no table without a row
 
 
 def test_an_interrupt_keeps_what_was_measured(selftest: Selftest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,5 +109,16 @@ def measurements(entry: Entry, runs: Sequence[Run]) -> list[Measured]:
     return found
 
 
+def thinner(measured: Mapping[str, Sequence[Measured]], known: Mapping[str, Limit]) -> list[str]:
+    """Where fewer samples take the place of more on the same class of device: "score.single on cpu, 92 to 1"."""
+    return [
+        f"{name} on {new.device}, {old.samples} to {new.samples}"
+        for name, every in measured.items()
+        for new in every
+        for old in known[name].measured
+        if old.device == new.device and new.samples < old.samples
+    ]
+
+
 def _up(value: float) -> float:
     return math.ceil(value * 10_000) / 10_000

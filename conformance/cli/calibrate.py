@@ -183,6 +183,12 @@ def _write(
         proposed = proposal.proposed_text(text, values, measured)
         limits.parse(proposed)  # a proposal that would be refused is a defect, and better known here
         write_atomically(output / LIMITS, proposed.encode())
+        thinner = summary.thinner(measured, known)
+        if thinner:
+            _note(
+                f"{LIMITS} gives up measurements of more samples than these: {'; '.join(thinner)}; "
+                "propose limits from a whole calibration, or add what is missing by --pool"
+            )
     return entries
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -54,14 +54,14 @@ def conclude(
     wrong = [measure for measure in broken if measure.decides is not Decides.POWER]
     weak = [measure for measure in broken if measure.decides is Decides.POWER]
     if wrong or faults:
-        said = [*(_said(measure) for measure in wrong), *faults]
+        said = [*_all_said(wrong), *faults]
         message = " ".join([f"{compared}: {_listed(said)}", *([diagnosis] if diagnosis else [])])
         if wrong and not faults and all(_is_grey(measure) for measure in wrong):
             message += f" It lies in the grey zone, within {limits().ratio.grey_zone.value:g} times the limit."
             return Judgement(criterion, Verdict.FAIL, message, figures, rows, stage="grey")
         return Judgement(criterion, Verdict.FAIL, message, figures, rows)
     if weak or doubts:
-        said = [*doubts, *(_said(measure) for measure in weak)]
+        said = [*doubts, *_all_said(weak)]
         message = f"{compared}: nothing wrong was found, but the inputs could not have shown it: {_listed(said)}"
         return Judgement(criterion, Verdict.UNDERPOWERED, message, figures, rows)
     held = [measure for measure in measures if measure.figure.limit is not None]
@@ -77,7 +77,17 @@ def refuse(criterion: str, message: str, *, rows: Mapping[str, NDArray[Any]] | N
     return Judgement(criterion, Verdict.FAIL, message, (), rows or {})
 
 
-def _said(measure: Measure) -> str:
+def _all_said(measures: Iterable[Measure]) -> list[str]:
+    """What is said of each; where limits come from the same place, only the first says where."""
+    told: set[str] = set()
+    said = []
+    for measure in measures:
+        said.append(_said(measure, sourced=measure.figure.provenance not in told))
+        told.add(measure.figure.provenance)
+    return said
+
+
+def _said(measure: Measure, *, sourced: bool = True) -> str:
     figure = measure.figure
     assert figure.limit is not None
     side = "at most" if figure.bound == "max" else "at least"
@@ -85,7 +95,7 @@ def _said(measure: Measure) -> str:
     value = f"{figure.value:.4g}"
     if figure.holds:
         return f"{figure.name} {value}{where}, {side} {figure.limit:.4g} allowed"
-    source = f" [{figure.provenance}]" if figure.provenance else ""
+    source = f" [{figure.provenance}]" if sourced and figure.provenance else ""
     return f"{figure.name} is {value}{where}, but must be {side} {figure.limit:.4g}{source}"
 
 

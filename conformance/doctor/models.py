@@ -77,12 +77,15 @@ def look_up(cases: tuple[Case, ...], isa: str) -> References:
             checkpoint.check(model.folder)
         except checkpoint.CheckpointError:
             continue
+        suite = resolve(case.suite_path)
+        if not any(wants.reference or wants.yardstick for wants in suite.observations().values()):
+            continue
         sets += 1
         if _bytes(model.folder) > HASHED_AT_MOST:
             large[model.name] = None
             continue
         computed_in = "float64" if case.fit is None else case.fit.reference
-        identity = store.identify(resolve(case.suite_path), model.folder, parameters(model), isa, computed_in)
+        identity = store.identify(suite, model.folder, parameters(model), isa, computed_in)
         kept = [store.shipped(model.folder, identity)] if model.tier == "embedded" else []
         kept.append(store.cached(identity))
         wanted = {compute.REFERENCE: None}

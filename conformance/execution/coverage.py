@@ -72,8 +72,8 @@ def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> 
     ran = {case.model.name for case in executed}
     if without := [name for name in plan.models_without_directions if name in ran]:
         sentences.append(
-            f"{', '.join(without)}: nothing was looked for along the directions of known faults, as none come with it; "
-            "--directions computes them."
+            f"{', '.join(without)}: nothing was looked for along the directions of known faults, as none were "
+            "shipped or asked for; --directions computes them."
         )
     sentences += _unseen_faults(plan, results)
     applied = {name for case in executed for name in case.quirks}

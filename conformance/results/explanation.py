@@ -53,15 +53,19 @@ def on_which(judgement: Mapping[str, Any]) -> str:
 
 
 def describe(figure: Figure) -> str:
-    """`value <= limit`, or with `>` where it does not hold, and how much of the limit that is."""
+    """`value <= limit`, or with `>` where it does not hold, and how much of a maximum that is."""
     if figure.limit is None:
         return f"{figure.value:.6g}"
     right, wrong = ("<=", ">") if figure.bound == "max" else (">=", "<")
     sign = right if figure.holds else ("is not " + right if figure.value != figure.value else wrong)
     share = margin(figure)
     text = f"{figure.value:.6g} {sign} {figure.limit:.6g}"
-    # At 0 or infinity the ratio says no more than the sign does.
-    return text if share is None or share in (0.0, float("inf")) else f"{text} ({share:.3g} of the limit)"
+    # At 0 or infinity the ratio says no more than the sign does; of a minimum, a share would read the wrong way round.
+    return (
+        text
+        if figure.bound == "min" or share is None or share in (0.0, float("inf"))
+        else f"{text} ({share:.3g} of the limit)"
+    )
 
 
 def source_of(figure: Figure, gap: str) -> str:

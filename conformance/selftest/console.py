@@ -81,7 +81,8 @@ class Screen:
             self.line(reason, "bold red")
         whole = cell(findings)
         ours = whole.ours
-        told = f"{ours.detected.count} of {ours.detected.total} faults found, {_accused(ours.alarms)}"
+        faults = f"{ours.detected.count} of {ours.detected.total} faults found, " if ours.detected.total else ""
+        told = f"{faults}{_accused(ours.alarms)}" if ours.alarms.total else f"{faults}nothing correct was judged"
         code = verdict.exit_code
         style = "bold green" if code == 0 else "bold red"
         self.line(f"{told} in {seconds:.1f} s; exit code {code}: {MEANINGS[code]}", style)
@@ -125,6 +126,8 @@ class Screen:
         return Text(encodable(one_line(text), self._screen.encoding), style)
 
     def _print(self, table: Table) -> None:
+        if not table.row_count:
+            return
         with self._screen.capture() as captured:
             self._screen.print(table)
         self._write(captured.get())
