@@ -153,9 +153,9 @@ def test_every_case_is_run_upstream_with_the_observation_that_it_judges() -> Non
     found = one_by_one.strata(default_run.planned(["embedding"]))
     counts = {kind: len(members) for kind, members in found.items()}
     assert counts == {
-        ("embedding", "embedding-qwen3", "vectors"): 24,
+        ("embedding", "embedding-qwen3", "vectors"): 28,
         ("embedding", "embedding-qwen3", "shortened"): 12,
-        ("embedding", "embedding-xlmr", "vectors"): 24,
+        ("embedding", "embedding-xlmr", "vectors"): 28,
         ("embedding", "embedding-qwen3", "alone"): 8,
         ("embedding", "embedding-qwen3", "in_eights"): 8,
         ("embedding", "embedding-xlmr", "alone"): 8,

@@ -119,7 +119,7 @@ def test_a_fetched_model_is_measured_like_an_embedded_one(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     document = read_document(tmp_path / "out" / "results.json")
     measured = {case["id"]: case["verdict"] for case in document["cases"] if case["model"] == "big-ranks"}
-    assert len(measured) == 4 and set(measured.values()) == {"PASS"}
+    assert len(measured) == 9 and set(measured.values()) == {"PASS"}
     assert document["run"]["counters"]["references_computed"] == 2
     listed = json.loads(conformance("list", *select, "--json").stdout)["cases"]
     estimate = next(case["estimate"] for case in listed if case["model"]["name"] == "big-ranks")

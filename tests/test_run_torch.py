@@ -65,8 +65,8 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 def test_an_honest_engine_passes(honest: Ran) -> None:
     assert honest.code == 0, honest.said
-    assert honest.document["summary"]["verdicts"] == {"PASS": 20}  # five promises, two kernels, two dtypes
-    assert honest.junit == {"testcase": 20, "failure": 0, "error": 0, "skipped": 0}
+    assert honest.document["summary"]["verdicts"] == {"PASS": 40}  # ten promises, two kernels, two dtypes
+    assert honest.junit == {"testcase": 40, "failure": 0, "error": 0, "skipped": 0}
 
 
 def test_what_ran_is_recorded_with_every_verdict(honest: Ran) -> None:
@@ -121,12 +121,10 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 @pytest.mark.parametrize("suite", sorted(FAULTS))
 def test_a_fault_in_the_engine_turns_its_suite_red(faulty: Ran, suite: str) -> None:
     assert faulty.code == 1, faulty.said
-    for model in {case["model"] for case in faulty.document["cases"] if case["suite"] == suite}:
-        verdicts = {
-            case["test"]: case["verdict"]
-            for case in faulty.document["cases"]
-            if case["suite"] == suite and case["model"] == model
-        }
+    # What an attention backend does not claim (a softcap) is not run, and shows no fault.
+    cases = [case for case in faulty.document["cases"] if case["suite"] == suite and case["verdict"] != "NOT_SUPPORTED"]
+    for model in {case["model"] for case in cases}:
+        verdicts = {case["test"]: case["verdict"] for case in cases if case["model"] == model}
         assert "FAIL" in verdicts.values(), (model, verdicts)
         assert set(verdicts.values()) <= {"PASS", "FAIL", "UNDERPOWERED"}, (model, verdicts)
 
@@ -142,7 +140,7 @@ def test_a_suite_runs_under_plain_unittest() -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert "Ran 5 tests" in done.stderr and done.stderr.rstrip().endswith("OK")
+    assert "Ran 10 tests" in done.stderr and done.stderr.rstrip().endswith("OK")
 
 
 def test_the_reference_of_a_users_model_is_computed_once_and_found_again(tmp_path: Path) -> None:
