@@ -86,6 +86,10 @@ def test_full_tries_everything_everywhere_in_every_scope() -> None:
 
 
 def test_a_selection_leaves_out_what_is_not_in_it_without_a_word() -> None:
+    assert {one.group.first.effective_target.attention for one in trials(SHORT, "--dtype", "float32").clean} == {
+        "sdpa",
+        "eager",  # of gemma2, which transformers runs on nothing else
+    }
     few = trials(Wanted(suites=("classification",)), "--suite", "classification", "--dtype", "float32")
     assert {(one.suite, one.dtype) for one in few.changed} == {("classification", "float32")} and not few.notes
     with pytest.raises(UsageError, match="did you mean 'classification'"):

@@ -26,6 +26,9 @@ POOLED = "pooled ratio"
 ROUNDING = 1.0
 """An effect as large as honest rounding's own error must be seen, whatever the limits are."""
 
+LITTLE = 4
+"""A test asks for little where it asks for no more than so many times the cheapest that compares numbers."""
+
 Place = tuple[str, int]
 """A judgement of a suite: its test, and which of the test's judgements it is."""
 
@@ -43,12 +46,12 @@ class Shown:
 class Again:
     """What comes of judging the clean engine's observations again.
 
-    `eager` are the answers of the same model, in the same dtype, with eager attention; `prompts` says how many each
-    test's largest question has.
+    `eager` are the answers of the same model, in the same dtype, with eager attention; `work` says what each test's
+    largest question costs, in passes times prompts.
     """
 
     eager: Mapping[Place, Numbers] = field(default_factory=dict)
-    prompts: Mapping[str, int] = field(default_factory=dict)
+    work: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,21 +63,24 @@ class Clean:
 
     passed: tuple[str, ...]  # tests, in the order in which a fault is looked for
     compared: Mapping[Place, Judgement] = field(default_factory=dict)
+    cheap: frozenset[str] = frozenset()  # of the tests that compare numbers: those of little work
     eager: Mapping[Place, Numbers] = field(default_factory=dict)
 
 
 def clean_of(shown: Sequence[Shown], again: Again) -> Clean:
     """What the others are held against, from a clean trial whose every case was run.
 
-    Faults are looked for first by the tests that compare numbers, which see most and whose numbers the rules elsewhere
-    are held against; then by those with the fewest prompts, which cost least.
+    Faults are looked for first by the tests that compare numbers, as those see most, and then by the others; but first
+    of all by those of either kind that ask for little, measured by the least of those that compare numbers.
     """
     passed = [one for one in shown if one.outcome.verdict is Verdict.PASS]
     compared = {place: judgement for one in passed for place, judgement in _compared(one)}
     sharp = {test for test, _ in compared}
-    tests = [one.case.test for one in passed]
-    order = sorted(tests, key=lambda test: (test not in sharp, 0 if test in sharp else again.prompts.get(test, 0)))
-    return Clean(tuple(order), compared, again.eager)
+    works = [again.work[test] for test in sharp if again.work.get(test)]
+    little = LITTLE * min(works, default=0)
+    dear = {one.case.test for one in passed if again.work.get(one.case.test, 0) > little}
+    order = sorted((one.case.test for one in passed), key=lambda test: (test in dear, test not in sharp))
+    return Clean(tuple(order), compared, frozenset(sharp - dear), again.eager)
 
 
 def finding_of(trial: Trial, shown: Sequence[Shown], clean: Clean, seconds: float) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance import checkpoint
@@ -51,11 +51,8 @@ def make_trials(
     every, injectors = groups(plan), injecting.INJECTORS
     open_to = [group for group in every if engines[group.first.effective_target.engine] in injectors]
     notes = [*_closed(every, open_to), *([] if every else _nothing_to_run(plan))]
-    loose = {_attention(group) for group in open_to if group.first.precision == "eager"}
     chosen = [
-        group
-        for members in _places(open_to).values()
-        for group in (members if wanted.whole else [_sharpest(members, loose)])
+        group for members in _places(open_to).values() for group in (members if wanted.whole else [_sharpest(members)])
     ]
     named = bool(wanted.injections or wanted.nulls)
     injections = wanted_injections(wanted.injections, faults)
@@ -157,13 +154,9 @@ def _places(every: Iterable[Group]) -> dict[tuple[str, str, str], list[Group]]:
     return found
 
 
-def _sharpest(members: Sequence[Group], loose: Collection[str]) -> Group:
+def _sharpest(members: Sequence[Group]) -> Group:
     """The attention backend to try on: one that claims eager rounding may be the yardstick, so another if there is."""
-    return min(members, key=lambda group: _attention(group) in loose)
-
-
-def _attention(group: Group) -> str:
-    return group.first.effective_target.attention
+    return min(members, key=lambda group: "eager" in group.first.claim.precision.values())
 
 
 def _place(group: Group) -> tuple[str, str, str]:

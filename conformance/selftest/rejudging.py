@@ -11,6 +11,7 @@ from conformance.execution.outcome import Recorder
 from conformance.execution.session import Session
 from conformance.judgement import Judgement
 from conformance.reference import compute, store
+from conformance.runner import Observation
 from conformance.selftest.elsewhere import Numbers, is_compared
 from conformance.selftest.judging import Again, Place
 from conformance.suite import Answers
@@ -20,7 +21,7 @@ class Rejudging(Session):
     """A session that answers `judged_again` once its tests have been attempted."""
 
     def judged_again(self, tests: Sequence[str], isa: str) -> Again:
-        """What the same model answers with eager attention in the same dtype, and how many prompts each test asks.
+        """What the same model answers with eager attention in the same dtype, and how much work each test asks for.
 
         Without the former where no such yardstick is shipped.
         """
@@ -29,7 +30,7 @@ class Rejudging(Session):
             return Again()
         yardstick = self._eager(isa)
         eager: dict[Place, Numbers] = {}
-        prompts: dict[str, int] = {}
+        work: dict[str, int] = {}
         for test in tests:
             watched = _Watched(bench.observed)
             case = self.suite(test)
@@ -39,12 +40,12 @@ class Rejudging(Session):
                 yardstick=bench.yardstick if yardstick is None else Answers(yardstick.__getitem__),
             )
             case.run(Recorder())
-            prompts[test] = max((len(answer.prompt_token_ids) for answer in watched.answers.values()), default=0)
+            work[test] = max(map(_work, watched.answers.values()), default=0)
             judged: Sequence[Judgement] = getattr(case, "judgements", ())
             for index, judgement in enumerate(judged):
                 if yardstick is not None and is_compared(judgement.criterion) and "e" in judgement.rows:
                     eager[test, index] = judgement.rows["e"]
-        return Again(eager, prompts)
+        return Again(eager, work)
 
     def _eager(self, isa: str) -> store.Part | None:
         folder = Path(self.request.folder)
@@ -54,6 +55,11 @@ class Rejudging(Session):
             return None
         precision = "ieee" if self.request.dtype == "float32" else "eager"
         return parts.yardstick(compute.part_name(self.request.dtype, precision), reference)
+
+
+def _work(answer: Observation) -> int:
+    """What an answer costs, roughly: passes of the model, times prompts. The same in every run, unlike seconds."""
+    return answer.effective.forwards * max(1, len(answer.prompt_token_ids))
 
 
 class _Watched(Answers):
