@@ -7,7 +7,7 @@ by values chosen for it; the numbers are held against exact attention, within th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from conformance import criteria
@@ -19,8 +19,23 @@ from suites.inputs import attention
 __all__ = ["Attention", "load_tests"]
 
 
-def _asked(ask: Ask, calls: Sequence[AttentionCall]) -> AttentionOutputs:
-    return ask.runner.attention(calls)
+def _asked(calls: Callable[[Ask], Sequence[AttentionCall]]) -> Any:
+    """An observation: what the kernel answers to these calls. Nothing is compared but in the suite itself."""
+
+    def ask_kernel(ask: Ask) -> AttentionOutputs:
+        return ask.runner.attention(calls(ask))
+
+    return observation(reference=False, yardstick=False)(staticmethod(ask_kernel))
+
+
+def _visible(forms: str) -> Any:
+    """An observation: the calls of these forms, with values that show which keys were seen."""
+    return _asked(lambda ask: ask.inputs.visible(getattr(ask.inputs, forms), ask.runner.request.dtype, ask.claim))
+
+
+def _numeric(forms: str) -> Any:
+    """An observation: the calls of these forms, with their numbers."""
+    return _asked(lambda ask: ask.inputs.numeric(getattr(ask.inputs, forms), ask.runner.request.dtype, ask.claim))
 
 
 class Attention(ConformanceSuite):
@@ -34,81 +49,26 @@ class Attention(ConformanceSuite):
     def fresh(seed: int, factor: int) -> attention.AttentionInputs:
         return attention.inputs(seed).enlarged(factor)
 
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def shown(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.visible(ask.inputs.square, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def shown_in_rows(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.visible(ask.inputs.padded, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def shown_in_windows(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.visible(ask.inputs.windowed, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def ones(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.ones(ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def head_numbers(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.head_numbers(ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def pointed(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.pointed(ask.runner.request.dtype, ask.claim).calls)
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def ordinary(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.numeric(ask.inputs.ordinary, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def hard(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.numeric(ask.inputs.hard, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def ragged(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.numeric(ask.inputs.ragged, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def sliding(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.numeric(ask.inputs.sliding, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def capped(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.numeric(ask.inputs.capped, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def scaled(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.numeric(ask.inputs.scaled, ask.runner.request.dtype, ask.claim))
+    shown = _visible("square")
+    shown_in_rows = _visible("padded")
+    shown_in_windows = _visible("windowed")
+    ones = _asked(lambda ask: ask.inputs.ones(ask.runner.request.dtype, ask.claim))
+    head_numbers = _asked(lambda ask: ask.inputs.head_numbers(ask.runner.request.dtype, ask.claim))
+    pointed = _asked(lambda ask: ask.inputs.pointed(ask.runner.request.dtype, ask.claim).calls)
+    ordinary = _numeric("ordinary")
+    hard = _numeric("hard")
+    ragged = _numeric("ragged")
+    sliding = _numeric("sliding")
+    capped = _numeric("capped")
+    scaled = _numeric("scaled")
+    masked = _numeric("masked")
+    denormal = _asked(lambda ask: ask.inputs.denormal(ask.runner.request.dtype, ask.claim))
 
     @observation(reference=False, yardstick=False)
     @staticmethod
     def repeated(ask: Ask) -> AttentionOutputs:
         calls = ask.inputs.numeric(ask.inputs.repeated, ask.runner.request.dtype, ask.claim)
         return ask.runner.attention(calls, repeats=ask.inputs.repeats, poison=True)
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def masked(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.numeric(ask.inputs.masked, ask.runner.request.dtype, ask.claim))
-
-    @observation(reference=False, yardstick=False)
-    @staticmethod
-    def denormal(ask: Ask) -> AttentionOutputs:
-        return _asked(ask, ask.inputs.denormal(ask.runner.request.dtype, ask.claim))
 
     @requirement(
         "ATT-010", "Each call MUST return the query's shape, dtype and device, and leave its inputs as they are."
