@@ -37,7 +37,7 @@ def loaded() -> Iterator[Any]:
             attention = "eager" if name == "generation-gemma2" else "sdpa"  # sdpa takes no softcap
             runner = TransformersRunner(request(name, attention=attention)).__enter__()
             said = answers(runner, name, longest=True)
-            if name == "generation-qwen3":
+            if name == "generation-mistral":
                 said |= endings(runner, name)
             found[name] = runner, said
         return found[name]
