@@ -84,14 +84,17 @@ def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, 
 
 def _targets(profile: Profile, claim: Claim, dtype: str, model: Model, matrix: Matrix) -> Iterator[Target]:
     """The target of a claim; of a model with a vision tower, one for each attention backend wanted for the tower."""
+    offered = profile.engines[claim.engine].axes
+    if any(value not in offered.get(axis, ()) for axis, value in matrix.axes):
+        return
     if not model.has_vision or matrix.visions is None:
-        yield Target(claim.engine, claim.attention, dtype)
+        yield Target(claim.engine, claim.attention, dtype, matrix.axes)
         return
     for name in matrix.visions:
         tower = profile.claim(claim.engine, name)
         if tower is not None and tower.vision and dtype in tower.precision:
             axes = () if name == claim.attention else (("vision", name),)
-            yield Target(claim.engine, claim.attention, dtype, axes)
+            yield Target(claim.engine, claim.attention, dtype, (*matrix.axes, *axes))
 
 
 def everything(profile: Profile, suites: Sequence[Suite], catalogue: Catalogue) -> Matrix:

@@ -14,7 +14,7 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -297,6 +297,11 @@ FIELD_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "tuple[int, ...] | None": (lambda value: value is None or _is_tuple_of(int)(value), "a tuple of int or None"),
     "int | None": (lambda value: value is None or type(value) is int, "int or None"),
     "float | None": (lambda value: value is None or type(value) in (int, float), "float or None"),
+    "Evidence": (lambda value: value in get_args(runner.Evidence), "counted, resolved or undisclosed"),
+    "Mapping[str, str]": (
+        lambda value: isinstance(value, Mapping) and all(isinstance(each, str) for each in value.values()),
+        "a mapping to str",
+    ),
     "bool": (lambda value: type(value) is bool, "bool"),
     "Floats": (_is_array_of(np.floating), "a float array"),
     "Integers": (_is_array_of(np.integer), "an integer array"),

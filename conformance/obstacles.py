@@ -26,8 +26,10 @@ def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
 
         if lacking := not_installed(engine.name, versions):
             return f"engine {engine.name!r}: not installed: {', '.join(lacking)}; pip install '{NAME}[{engine.name}]'"
-    if engine.installed_by in versions and versions[engine.installed_by] is None:
-        return f"engine {engine.name!r} is not installed; install the distribution {engine.installed_by!r}"
+    installers = engine.installed_by
+    if installers and all(name in versions and versions[name] is None for name in installers):
+        which = " or ".join(map(repr, installers))
+        return f"engine {engine.name!r} is not installed; install the distribution {which}"
     return ""
 
 

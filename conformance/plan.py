@@ -22,7 +22,7 @@ from conformance.inventory import Suite
 from conformance.models.fit import Fit, fit
 from conformance.names import UsageError
 from conformance.obstacles import missing_device, missing_engine, not_supported, unusable_model
-from conformance.profile import Claim, Products, Profile
+from conformance.profile import Claim, EngineClaims, Products, Profile
 from conformance.quirks import Quirk, combine
 from conformance.selection import Selection, resolve
 from conformance.target import Target
@@ -196,8 +196,13 @@ def _decide(
         quirks=tuple(quirk.id for quirk in applied),
         undecided=tuple(undecided),
         settings=change.settings,
-        options={**engine.options, **change.options},
-        environment={**engine.environment, **change.environment},
+        options={
+            **engine.options,
+            **_axis(engine, effective, "options"),
+            **_server(engine, selection),
+            **change.options,
+        },
+        environment={**engine.environment, **_axis(engine, effective, "environment"), **change.environment},
         fit=fit(
             candidate.model,
             candidate.suite.role,
@@ -221,6 +226,20 @@ def _decide(
         return replace(case, verdict=Verdict.NOT_SUPPORTED, reason=lacking)
     obstacle = unusable_model(case.model, case.fit, selection)
     return replace(case, verdict=Verdict.ENVIRONMENT, reason=obstacle) if obstacle else case
+
+
+def _axis(engine: EngineClaims, target: Target, what: str) -> dict[str, Any]:
+    """The options or environment that the target's axes add."""
+    found: dict[str, Any] = {}
+    for axis, value in target.axes:
+        if axis in engine.axes:
+            found.update(getattr(engine.axes[axis][value], what))
+    return found
+
+
+def _server(engine: EngineClaims, selection: Selection) -> dict[str, Any]:
+    """Where an engine that is a server is reached: its options have a `url`, be it empty."""
+    return {"url": selection.url} if selection.url and "url" in engine.options else {}
 
 
 def _without_directions(suites: Iterable[Suite], cases: Iterable[Case]) -> tuple[str, ...]:

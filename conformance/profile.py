@@ -64,15 +64,35 @@ class Products:
 
 
 @dataclass(frozen=True)
+class Variation:
+    """Another way in which an engine computes the same: options and environment to add.
+
+    `exact` claims that its answers do not differ from the engine's usual ones by a single bit.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = False
+
+
+@dataclass(frozen=True)
 class EngineClaims:
-    """One engine on this backend: how it is started, and its attention backends."""
+    """One engine on this backend: how it is started, and its attention backends.
+
+    `installed_by` are distributions, any of which installs it; `python` is the interpreter that has it, where that is
+    not the suite's. `variants` are what the suite `invariance` holds against the engine as it is; `axes` are what a
+    target may name beside attention backend and dtype, e.g. axes["graph"]["compiled"].
+    """
 
     name: str
     attention: Mapping[str, Claim]
-    installed_by: str | None = None
+    installed_by: tuple[str, ...] = ()
+    python: str = ""
     start: str = "fork"
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    variants: Mapping[str, Variation] = field(default_factory=dict)
+    axes: Mapping[str, Mapping[str, Variation]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -237,9 +257,18 @@ def _build(document: Mapping[str, Any], path: Path, text: str, faults: list[str]
 
 
 def _engine(name: str, entry: Mapping[str, Any]) -> EngineClaims:
-    attention = {claim: _claim(name, claim, each) for claim, each in entry["attention"].items()}
-    rest = {key: value for key, value in entry.items() if key != "attention"}
-    return EngineClaims(name, attention, **rest)
+    made: dict[str, Any] = {
+        "attention": {claim: _claim(name, claim, each) for claim, each in entry["attention"].items()},
+        "variants": _variations(entry.get("variants", {})),
+        "axes": {axis: _variations(values) for axis, values in entry.get("axes", {}).items()},
+    }
+    installers = entry.get("installed_by", [])
+    made["installed_by"] = (installers,) if isinstance(installers, str) else tuple(installers)
+    return EngineClaims(name, **{**entry, **made})
+
+
+def _variations(entry: Mapping[str, Any]) -> dict[str, Variation]:
+    return {name: Variation(**each) for name, each in entry.items()}
 
 
 def _driver(entry: Mapping[str, Any]) -> Driver:

@@ -30,6 +30,10 @@ Grid = tuple[int, int, int]
 Prompt = Union[str, Sequence[int]]  # text that the engine tokenises itself, or token ids used as they are
 
 
+Evidence = Literal["counted", "resolved", "undisclosed"]
+"""How it is known what ran: seen call by call, read from what the engine resolved, or not at all."""
+
+
 class Message(TypedDict):
     """One turn of a conversation."""
 
@@ -58,6 +62,8 @@ class LoadRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the model: pooling, max_tokens ...
     options: Mapping[str, Any] = field(default_factory=dict)  # of the engine
     vision_attention: str = ""  # of the vision tower, where it is not to be `attention`
+    axes: Mapping[str, str] = field(default_factory=dict)  # of the target, but the vision tower's; in options already
+    variant: str = ""  # which of the engine's other ways of computing this is; in options and environment already
     matmul: str = "ieee"  # what float32 products of matrices are claimed to be: "ieee" or "tf32"
     convolution: str = "ieee"  # the same for convolutions
 
@@ -82,6 +88,11 @@ class Effective:
     `kernels` counts the attention kernels that were seen, by operator name; `layers` x `forwards` is how many
     attention calls the model made, so each of them must be accounted for by one kernel, and each of the vision
     tower's by another. `vision` is None for a model that has no vision tower, or whose tower did not run.
+
+    `evidence` says how it is known: "counted", every call was seen as it was made; "resolved", where an engine computes
+    in processes that nobody can look into, `kernels` counts the layers by the class that the engine resolved for them,
+    with one forward pass; "undisclosed", the engine tells nobody, `kernels` is empty, and dtype and attention backend
+    are what was requested.
     """
 
     dtype: str
@@ -90,6 +101,7 @@ class Effective:
     layers: int
     forwards: int
     vision: VisionEffective | None = None
+    evidence: Evidence = "counted"
 
 
 @dataclass(frozen=True)

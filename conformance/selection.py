@@ -24,6 +24,8 @@ class Selection:
     `visions` are attention backends of vision towers; without any, a tower takes the text's.
     `tier` is "embedded" or "full", which has the embedded models too; without it, the named run's or "embedded" holds.
     `budget_minutes` takes the place of the named run's.
+    `axes` are (axis, value) that a target is to have beside attention backend and dtype, e.g. ("graph", "compiled").
+    `url` is where an engine that is a server is reached; it selects nothing.
     `directions` looks along the directions of known faults on models that come without any, too.
     `pattern` is a shell pattern or a part of the case's id.
     """
@@ -40,6 +42,8 @@ class Selection:
     tier: str | None = None
     budget_minutes: float | None = None
     as_of: datetime.date = RELEASE_DATE
+    axes: tuple[tuple[str, str], ...] = ()
+    url: str = ""
 
     def takes(self, case_id: str) -> bool:
         """Whether the pattern selects a case."""
@@ -48,7 +52,7 @@ class Selection:
     def record(self) -> dict[str, Any]:
         """The selection as JSON-able data; the budget selects nothing, and may be another when a run is resumed."""
         record = {**asdict(self), "as_of": self.as_of.isoformat()}
-        del record["budget_minutes"]
+        del record["budget_minutes"], record["url"]
         return record
 
 
@@ -66,6 +70,7 @@ class Matrix:
     roles: tuple[str, ...] | None  # None: all
     opt_in: bool = False  # attention backends that run only where they are asked for are in it
     directions: bool = False
+    axes: tuple[tuple[str, str], ...] = ()
 
     def takes(self, claim: Claim) -> bool:
         """Whether the plan has targets of a claim."""
@@ -105,6 +110,18 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
         elif chosen and not any(dtype in claim.precision for claim in chosen):
             claimants = ", ".join(claim.name for claim in chosen)
             faults.append(f"dtype {dtype!r} is claimed by none of {claimants} in {profile.path}")
+    for axis, value in selection.axes:
+        offered = {name for engine in engines if engine in profile.engines for name in profile.engines[engine].axes}
+        values = {
+            each
+            for engine in engines
+            if engine in profile.engines
+            for each in profile.engines[engine].axes.get(axis, ())
+        }
+        if axis not in offered:
+            faults.append(_not_claimed("axis", axis, offered, profile))
+        elif value not in values:
+            faults.append(_not_claimed(axis, value, values, profile))
     names = {suite.name for suite in suites}
     faults.extend(unknown("suite", suite, names) for suite in selection.suites if suite not in names)
     wanted_suites = selection.suites or tuple(sorted(names))
@@ -143,6 +160,7 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
         roles=roles,
         opt_in=opt_in,
         directions=selection.directions,
+        axes=tuple(sorted(selection.axes)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -247,3 +248,18 @@ def test_what_did_not_run_as_requested_fails(effective: Effective, said: str) ->
 
 def test_a_profile_that_expects_no_kernel_accepts_none() -> None:
     assert ran(RAN, ()).verdict is Verdict.FAIL
+
+
+def test_an_engine_that_tells_nobody_what_ran_passes_only_where_the_profile_says_so() -> None:
+    silent = Effective("bfloat16", "none", {}, 4, 1, evidence="undisclosed")
+    asked = {"dtype": "bfloat16", "attention": "none"}
+    assert observed.ran_as_requested(silent, kernels=[], **asked).verdict is Verdict.PASS
+    for changed, kernels, said in (
+        (silent, ["toy::*"], "kernels = \\[\\] says so"),
+        (replace(silent, kernels={"toy::plain": 4}), [], "an engine that tells of none"),
+        (replace(silent, dtype="float32"), [], "'bfloat16' was requested"),
+        (replace(silent, attention="sdpa"), [], "'none' was requested"),
+    ):
+        judgement = observed.ran_as_requested(changed, kernels=kernels, **asked)
+        assert judgement.verdict is Verdict.FAIL
+        assert re.search(said, judgement.message)

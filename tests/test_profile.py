@@ -49,7 +49,7 @@ def test_the_schema_itself_is_valid() -> None:
         ('device = "toy"', "device = 3", "backend.device: 3 is a whole number", "torch device type"),
         ('"bfloat16", "float16"]', '"bfloat17", "float16"]', "dtypes.supported[1]: 'bfloat17'", "'bfloat16'"),
         ('float32 = "ieee"', 'float32 = "iee"', "attention.plain.precision.float32: 'iee'", "'ieee'"),
-        ('["toy::softmax"]', "[]", "attention.plain.kernels: is empty", "operators"),
+        ('["toy::softmax"]', "{ float32 = [] }", "attention.plain.kernels.float32: is empty", "operator"),
         ("encoder = false", 'encoder = "no"', "attention.quick.encoder: 'no' is text", "true or false"),
         ("encoder = false", "head_sizes = [0]", "attention.quick.head_sizes[0]: 0 will not do", "above 0"),
         ("encoder = false", "page_sizes = [128]", "attention.quick.page_sizes: the engine's options set", "64"),

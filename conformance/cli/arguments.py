@@ -71,6 +71,12 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vision-attention", metavar="NAME", help="of vision towers, where it is not to be the text's", **many
     )
+    parser.add_argument(
+        "--axis",
+        metavar="AXIS=VALUE",
+        help="another axis of the target that the profile claims for the engine, e.g. graph=compiled",
+        **many,
+    )
     parser.add_argument("--dtype", metavar="NAME", help="a dtype instead of the default ones, e.g. bfloat16", **many)
     parser.add_argument("--suite", metavar="NAME", help="a suite, e.g. rerank", **many)
     parser.add_argument(
@@ -219,6 +225,12 @@ def _selection(
                 faults.extend(error.faults)
         else:
             models.append((role, value if equals else None))
+    axes = [text.partition("=") for text in options.axis]
+    faults += [
+        f"--axis {''.join(each)!r} should have the form AXIS=VALUE" for each in axes if not (each[0] and each[2])
+    ]
+    repeated = sorted({each[0] for each in axes if [other[0] for other in axes].count(each[0]) > 1})
+    faults += [f"--axis {axis} is given more than once; one run has one value of it" for axis in repeated]
     if faults:
         raise UsageError(*faults)
     selection = Selection(
@@ -234,6 +246,8 @@ def _selection(
         tier=options.tier,
         budget_minutes=getattr(options, "budget", None),
         as_of=options.as_of,
+        axes=tuple((axis, value) for axis, _, value in axes),
+        url=getattr(options, "url", None) or "",
     )
     return selection, catalogue
 
@@ -244,7 +258,7 @@ def _local_facts(profile: Profile, registry: Registry) -> dict[str, Any]:
     conditions = [quirk.when for quirk in profile.quirks]
     conditions += [claim.when for engine in profile.engines.values() for claim in engine.attention.values()]
     distributions = {"torch"} | {name for when in conditions for name in when.get("versions", {})}
-    distributions |= {engine.installed_by for engine in profile.engines.values() if engine.installed_by}
+    distributions |= {name for engine in profile.engines.values() for name in engine.installed_by}
     return local_facts(profile.device, distributions, registry.engines)
 
 

@@ -201,6 +201,9 @@ def _constant(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bool
 def went_token_by_token(effective: Effective, *, tokens: int) -> Judgement:
     """The model made at least as many forward passes as there are tokens to decode, so none were read in one go."""
     name = "observed.went_token_by_token"
+    if effective.evidence != "counted":  # then nothing but the engine's word says how it arrived at its answer
+        figure = Figure("forward passes counted", 0)
+        return conclude(name, f"decoding of {tokens} tokens, unseen", [Measure(figure)], rows={})
     figure = Figure("forward passes", effective.forwards, float(tokens), "min", "one pass for each token of a text")
     return conclude(name, f"decoding of {tokens} tokens", [Measure(figure, Decides.EXACT)], rows={})
 
@@ -242,6 +245,8 @@ def ran_as_requested(
             f"{ran.sequences} sequences are reported of a vision tower, but the model has none; where it has one, the "
             "catalogue says so: parameters = { vision = true }",
         )
+    if effective.evidence == "undisclosed":
+        return _undisclosed(name, effective, dtype=dtype, attention=attention, kernels=kernels)
     pairs = [("the dtype", effective.dtype, dtype), ("the attention backend", effective.attention, attention)]
     if vision:
         pairs.append(("the vision tower's attention backend", ran.attention, vision.attention))
@@ -273,6 +278,8 @@ def ran_as_requested(
     tower_calls = ran.layers * ran.sequences
     astray = abs(sum(seen.values()) - calls - tower_calls)
     source = f"{effective.layers} layers x {effective.forwards} forwards = {calls} attention calls, each of one kernel"
+    if effective.evidence == "resolved":
+        source = f"{effective.layers} layers, each of a class that the engine resolved; no call was counted"
     if tower_calls:
         source += f"; {ran.layers} layers x {ran.sequences} sequences = {tower_calls} in the vision tower"
     if vision:  # kernels that only one of the two may use show which of them it was
@@ -286,3 +293,22 @@ def ran_as_requested(
     ]
     compared = f"what ran ({', '.join(f'{k} {c} times' for k, c in sorted(seen.items())) or 'no kernel'})"
     return conclude(name, compared, measures, rows={}, faults=faults)
+
+
+def _undisclosed(name: str, effective: Effective, *, dtype: str, attention: str, kernels: Sequence[str]) -> Judgement:
+    """Where an engine tells nobody what ran, the profile must say so too, and nothing else may be reported."""
+    faults = [
+        f"{what} is reported as {found!r}, but {asked!r} was requested"
+        for what, found, asked in (
+            ("the dtype", effective.dtype, dtype),
+            ("the attention backend", effective.attention, attention),
+        )
+        if found != asked
+    ]
+    if kernels:
+        expected = " or ".join(map(repr, kernels))
+        faults.append(f"the engine does not tell what ran, but the profile expects {expected}; kernels = [] says so")
+    if effective.kernels:
+        faults.append(f"kernels are reported ({', '.join(sorted(effective.kernels))}) by an engine that tells of none")
+    measures = [Measure(Figure("faults", len(faults), 0.0), Decides.EXACT)]
+    return conclude(name, "what ran (the engine tells nobody)", measures, rows={}, faults=faults)

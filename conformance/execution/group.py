@@ -51,6 +51,7 @@ class Group:
             parameters=parameters(case.model),
             options=options,
             vision_attention="" if case.vision is None else case.vision.attention,
+            axes={axis: value for axis, value in case.effective_target.axes if axis != "vision"},
             matmul=case.products.matmul,
             convolution=case.products.convolution,
         )

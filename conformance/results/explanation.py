@@ -41,7 +41,13 @@ def circumstances(case: Mapping[str, Any]) -> dict[str, str]:
         kernels = ", ".join(f"{name} x {count}" for name, count in effective["kernels"].items())
         calls = effective["layers"] * effective["forwards"]
         calls += vision["layers"] * vision["sequences"] if vision else 0
-        texts["kernels"] = f"{kernels or 'none seen'}; {calls} attention calls made"
+        evidence = effective.get("evidence", "counted")
+        if evidence == "resolved":
+            texts["kernels"] = f"{kernels}; as the engine resolved them, no call was counted"
+        elif evidence == "undisclosed":
+            texts["kernels"] = "not known: the engine does not tell what ran"
+        else:
+            texts["kernels"] = f"{kernels or 'none seen'}; {calls} attention calls made"
     if case["quirks"]:
         texts["quirks"] = ", ".join(case["quirks"])
     return texts

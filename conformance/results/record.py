@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from conformance.judgement import Figure, Judgement
 from conformance.results.plain import (
@@ -18,7 +18,7 @@ from conformance.results.plain import (
     number_to_json,
     text_at,
 )
-from conformance.runner import Effective, VisionEffective
+from conformance.runner import Effective, Evidence, VisionEffective
 from conformance.target import Target
 from conformance.verdict import Verdict
 
@@ -198,12 +198,14 @@ def _effective_to_json(effective: Effective) -> dict[str, Any]:
         "layers": int(effective.layers),
         "forwards": int(effective.forwards),
         "vision": None if effective.vision is None else _vision_to_json(effective.vision),
+        **({"evidence": effective.evidence} if effective.evidence != "counted" else {}),
     }
 
 
 def _effective(data: Any, where: str) -> Effective:
     where = f"{where}, effective"
-    fields = exactly(data, ["dtype", "attention", "kernels", "layers", "forwards", "vision"], where)
+    known = ["evidence"] if isinstance(data, Mapping) and "evidence" in data else []
+    fields = exactly(data, ["dtype", "attention", "kernels", "layers", "forwards", "vision", *known], where)
     return Effective(
         dtype=text_at(fields["dtype"], f"{where}.dtype"),
         attention=text_at(fields["attention"], f"{where}.attention"),
@@ -211,7 +213,14 @@ def _effective(data: Any, where: str) -> Effective:
         layers=count_at(fields["layers"], f"{where}.layers"),
         forwards=count_at(fields["forwards"], f"{where}.forwards"),
         vision=None if fields["vision"] is None else _vision(fields["vision"], f"{where}.vision"),
+        evidence=_evidence(fields.get("evidence", "counted"), where),
     )
+
+
+def _evidence(value: object, where: str) -> Evidence:
+    if value not in get_args(Evidence):
+        raise RecordError(f"{where}: evidence is {value!r}; it is one of {', '.join(get_args(Evidence))}")
+    return value  # type: ignore[return-value]
 
 
 def _vision_to_json(vision: VisionEffective) -> dict[str, Any]:
