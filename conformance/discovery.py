@@ -126,10 +126,9 @@ class PlannedSuite(unittest.TestSuite):
         return (case.suite_path, case.test) in self._methods
 
     def _attempts(self, plan: Plan, pools: Pools, isa: str) -> Iterator[tuple[Case, Callable[[], Outcome]]]:
-        """Every case with what runs it; a group's session is open while its cases are given out."""
-        from conformance.codec import ProtocolError
-        from conformance.execution.errors import ExecutionError
+        """Every case with what runs it; a loaded model stays for the cases that it serves."""
         from conformance.execution.group import groups
+        from conformance.execution.holder import Holder
         from conformance.execution.outcome import Outcome
         from conformance.execution.references import References
         from conformance.execution.session import Session
@@ -137,18 +136,15 @@ class PlannedSuite(unittest.TestSuite):
         for case in plan.cases:
             if case.verdict is not None and self._takes(case):
                 yield case, partial(Outcome, case.verdict, case.reason)
-        references = References(pools, isa, LOAD_SECONDS, _note)
-        for group in groups(plan):
-            cases = [case for case in group.cases if self._takes(case)]
-            if not cases:
-                continue
-            engine = self._inputs.engines[group.first.effective_target.engine]
-            try:
-                with Session(group, plan.device, engine, pools, LOAD_SECONDS, CASE_SECONDS) as session:
+        with Holder(pools, LOAD_SECONDS, _note) as holder:
+            references = References(pools, isa, LOAD_SECONDS, _note, holder.release)
+            for group in groups(plan):
+                cases = [case for case in group.cases if self._takes(case)]
+                if cases:
+                    engine = self._inputs.engines[group.first.effective_target.engine]
+                    session = Session(group, plan.device, engine, holder, CASE_SECONDS)
                     for case in cases:
                         yield case, partial(_outcome, session, case.test, references)
-            except (ExecutionError, ProtocolError) as error:
-                _note(f"{group.first.effective_target} {group.first.model.name}: the worker did not end well: {error}")
 
 
 def _outcome(session: Session, test: str, references: References) -> Outcome:

@@ -9,6 +9,7 @@ from typing import Any
 from conformance.candidates import Candidate
 from conformance.catalogue import Model
 from conformance.models.fit import Fit
+from conformance.names import did_you_mean
 from conformance.profile import Claim, EngineClaims, Profile
 from conformance.selection import Selection
 
@@ -77,6 +78,9 @@ def not_supported(
     for feature in ("scale", "softcap", "window", "denormals"):
         if parameters.get(feature) is True and not getattr(claim, feature):
             return f"{source(claim)} without {feature} = true, and the test asks for it"
+    variants, wanted = profile.engines[claim.engine].variants, parameters.get("variant")
+    if wanted is not None and wanted not in variants:
+        return f"the profile claims no variant {wanted!r} of {claim.engine}; {did_you_mean(str(wanted), variants)}"
     if "masked_rows" in parameters and parameters["masked_rows"] != claim.masked_rows:
         return f'{source(claim)} without masked_rows = "{parameters["masked_rows"]}", and the test asks for it'
     return ""

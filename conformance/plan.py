@@ -22,7 +22,7 @@ from conformance.inventory import Suite
 from conformance.models.fit import Fit, fit
 from conformance.names import UsageError
 from conformance.obstacles import missing_device, missing_engine, not_supported, unusable_model
-from conformance.profile import Claim, EngineClaims, Products, Profile
+from conformance.profile import Claim, EngineClaims, Products, Profile, Variation
 from conformance.quirks import Quirk, combine
 from conformance.selection import Selection, resolve
 from conformance.target import Target
@@ -57,6 +57,7 @@ class Case:
     products: Products
     directed: bool  # it looks along the directions of known faults
     start: str
+    variants: Mapping[str, Variation] = field(default_factory=dict)  # of its engine
     quirks: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     settings: Mapping[str, int] = field(default_factory=dict)
@@ -193,6 +194,7 @@ def _decide(
         products=profile.products,
         directed=candidate.test.needs_directions,
         start=engine.start,
+        variants=engine.variants,
         quirks=tuple(quirk.id for quirk in applied),
         undecided=tuple(undecided),
         settings=change.settings,

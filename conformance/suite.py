@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from conformance import criteria
 from conformance.judgement import Judgement
-from conformance.runner import Effective, Observation, Runner
+from conformance.runner import Effective, NotSupported, Observation, Runner
 from conformance.verdict import Verdict
 from conformance.workload import Workload
 
 if TYPE_CHECKING:
     from conformance.criteria.observed import VisionRequested
-    from conformance.profile import Claim
+    from conformance.profile import Claim, Variation
     from conformance.tokenization import Tokenizer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -35,7 +35,8 @@ class Requirement:
     With `answers`, the promise is about right answers known beforehand, so it is planned only for models that the
     catalogue says they hold for; with `directions`, about the directions of known faults, and planned only for models
     that the catalogue says come with them, unless they are asked for. `parameters` single it out for conditions, and
-    say what the profile has to claim for it: batch, scale, softcap, window, deterministic, masked_rows, denormals.
+    say what the profile has to claim for it: batch, scale, softcap, window, deterministic, masked_rows, denormals,
+    variant.
     """
 
     id: str
@@ -70,6 +71,10 @@ class Sources:
     yardstick: bool
 
 
+def _no_variant(name: str) -> Runner:
+    raise NotSupported(f"a variant ({name!r}) was asked of what has none, a reference or a runner without a profile")
+
+
 @dataclass(frozen=True)
 class Ask:
     """What an observation function may use: the runner to ask, the suite's inputs, the model, the reference.
@@ -77,6 +82,8 @@ class Ask:
     `settings` are the caps that quirks put on this case (`max_tokens`, `top_k`); `reference` answers with the
     reference's observations, for questions that depend on them (forced continuations), and `own` with those of the
     source that is being asked. `claim` is the profile's for the attention backend; None for a reference.
+    `variant` gives the runner of one of the engine's variants by name; it is loaded when it is asked, in place of
+    `runner`, which is loaded again when it is asked itself. NotSupported where the profile claims none of that name.
     """
 
     runner: Runner
@@ -87,6 +94,7 @@ class Ask:
     reference: Any
     own: Any
     claim: Claim | None = None
+    variant: Callable[[str], Runner] = _no_variant
 
 
 def observation(*, reference: bool = True, yardstick: bool = True) -> Callable[[Static], Static]:
@@ -146,6 +154,7 @@ class Bench:
     vision: VisionRequested | None = None  # None for a model without a vision tower
     claim: Claim | None = None  # the profile's for the attention backend; None where there is no profile
     directions: Mapping[str, Any] = field(default_factory=dict)  # of known faults: injection -> D
+    variants: Mapping[str, Variation] = field(default_factory=dict)  # that the profile claims of the engine
 
 
 class Underpowered(AssertionError):

@@ -15,6 +15,7 @@ from conformance.criteria.limit import Limit
 from conformance.execution.deadline import Deadline
 from conformance.execution.device import owned_device
 from conformance.execution.group import Group, groups
+from conformance.execution.holder import Holder
 from conformance.execution.injection import INJECTORS, VARIATION, why_no_null
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
@@ -137,7 +138,8 @@ def _ask(
 ) -> None:
     """Ask every case of `rest`, which leaves it when it has its answer."""
     null, target = varied.null, varied.first.effective_target
-    with Session(varied, order.plan.device, engine_class, pools, order.load_seconds, order.case_seconds) as session:
+    with Holder(pools, order.load_seconds) as holder:
+        session = Session(varied, order.plan.device, engine_class, holder, order.case_seconds)
         while rest:
             each = rest[0]
             attempt = session.attempt(each.test, references)

@@ -6,8 +6,9 @@ import numpy as np
 
 from conformance import criteria
 from conformance.execution.errors import EnvironmentLacking, RemoteFailure
+from conformance.execution.holder import LOST
 from conformance.execution.outcome import Outcome, outcome_of
-from conformance.execution.session import LOST, Session
+from conformance.execution.session import Session
 from conformance.runner import RAISED, AttentionCall, AttentionOutputs, NotSupported, Unavailable
 from conformance.suite import Ask, ConformanceSuite, observation, requirement
 from conformance.verdict import Verdict

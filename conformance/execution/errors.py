@@ -37,6 +37,10 @@ class WorkerGone(ExecutionError):
     """A call to a worker that had already crashed, been killed or been closed; the message says which."""
 
 
+class GivenUp(ExecutionError):
+    """A model, or a variant of it, crashed too often to be loaded once more."""
+
+
 class RemoteFailure(ExecutionError):
     """An exception that was raised in the worker, which lives on.
 

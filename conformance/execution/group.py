@@ -1,14 +1,15 @@
-"""Cases that share a loaded model: one suite, target, model and set of caps."""
+"""Cases that share a bench: one suite, target, model and set of caps; and what is loaded for them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from conformance import checkpoint
 from conformance.catalogue import Model
+from conformance.execution.holder import Load
 from conformance.inventory import resolve
 from conformance.plan import Case, Plan
 from conformance.reference.compute import claimed
@@ -31,6 +32,17 @@ class Group:
         """The suite's class."""
         found: type[ConformanceSuite] = resolve(self.first.suite_path)
         return found
+
+    def load(self, device: str, engine_class: str) -> Load:
+        """What is loaded for it, and how: groups for which this is equal share one loaded model."""
+        case = self.first
+        return Load(
+            self.request(device),
+            engine_class,
+            case.start,
+            case.environment,
+            place=(case.effective_target.id, case.model.name),
+        )
 
     def request(self, device: str) -> LoadRequest:
         """What the runner is to load."""
@@ -58,20 +70,15 @@ class Group:
 
 
 def groups(plan: Plan) -> list[Group]:
-    """The plan's undecided cases, in groups, in the order of their first cases."""
-    found: dict[str, list[Case]] = {}
+    """The plan's undecided cases, in groups: those that one loaded model serves together, else as they come."""
+    found: dict[str, dict[str, list[Case]]] = {}
     for case in plan.cases:
         if case.verdict is None:
-            key = [
-                case.suite_path,
-                case.effective_target.id,
-                case.model.name,
-                sorted(case.settings.items()),
-                sorted(case.options.items()),
-                sorted(case.environment.items()),
-            ]
-            found.setdefault(json.dumps(key, default=str), []).append(case)
-    return [Group(tuple(cases)) for cases in found.values()]
+            loaded = asdict(Group((case,)).load(plan.device, case.effective_target.engine))
+            asked = [case.suite_path, sorted(case.settings.items())]
+            together = found.setdefault(json.dumps(loaded, default=str, sort_keys=True), {})
+            together.setdefault(json.dumps(asked, default=str), []).append(case)
+    return [Group(tuple(cases)) for together in found.values() for cases in together.values()]
 
 
 def claimed_precision(case: Case) -> str:

@@ -13,6 +13,8 @@ from conformance import disclaimed
 from conformance.execution.device import DeviceBusy, DeviceWatch, owned_device
 from conformance.execution.disclaimed import DisclaimedSession
 from conformance.execution.group import Group, groups
+from conformance.execution.holder import Holder
+from conformance.execution.on_demand import variant_named
 from conformance.execution.outcome import Outcome, out_of_time, outcome_of
 from conformance.execution.planting import Planting, places, planted
 from conformance.execution.pools import Pools
@@ -51,14 +53,14 @@ class Measurement:
     def __post_init__(self) -> None:
         self._watch = DeviceWatch(self.plan.device, self.pools)
         self._gone = ""  # why the device cannot be used any more
-        self._models_loaded = 0
-        self._peak_mib = 0.0
+        self._holder = Holder(self.pools, self.request.load_seconds, self.listener.note)
+        self.references.release = self._holder.release
 
     @property
     def counters(self) -> Counters:
         """What this process has cost so far."""
-        started = self.pools.workers_started
-        return Counters(self.references.computed, started, self._models_loaded, round(self._peak_mib, 3))
+        started, holder = self.pools.workers_started, self._holder
+        return Counters(self.references.computed, started, holder.loads, round(holder.peak_mib, 3))
 
     def run(self) -> None:
         """Bring every case to a verdict. Raises `OutputError`; what else goes wrong is a verdict."""
@@ -68,6 +70,8 @@ class Measurement:
                 stack.enter_context(owned_device(self.plan, self.listener.note))
             except DeviceBusy as error:
                 self._gone = str(error)
+            stack.enter_context(self._holder)
+            self._count_crashes()
             every = groups(self.plan)
             chosen = places(every) if self.request.plant is not None else []
             for group in every:
@@ -89,6 +93,14 @@ class Measurement:
                 outcome = Outcome(Verdict.CRASH, blamed[case.id], blamed[case.id])
                 self._settle(self._result(case, outcome, attempts=len(self.launches[case.id])))
 
+    def _count_crashes(self) -> None:
+        """Of what former processes, and this one before its first launch, know to have ended a worker."""
+        crashed = {one.id: one for one in self.results if one.verdict in (Verdict.CRASH, Verdict.TIMEOUT)}
+        for group in groups(self.plan):
+            place = group.load(self.plan.device, "").place
+            for result in (crashed[case.id] for case in group.cases if case.id in crashed):
+                self._holder.crashes[place[0], place[1], variant_named(result.reason)] += 1
+
     def _plant(self, group: Group) -> None:
         """Plant a fault before the group's own cases, unless a former process has, or there is nothing to run."""
         request, ids = self.request, {case.id for case in group.cases}
@@ -96,6 +108,7 @@ class Measurement:
         known = any(each.place == entry.place for each in self.planted)
         if known or self._gone or request.budget.has_passed or ids <= {result.id for result in self.results}:
             return
+        self._holder.release()  # the planted engine and the engine as it is never hold memory together
         planting = Planting(
             request.plant or {},
             request.engines,
@@ -121,44 +134,36 @@ class Measurement:
         cases = [case for case in group.cases if case.id not in settled]
         if not cases:
             return
-        session: Session | None = None
         try:
             engine_class = request.engines[target.engine]
             device = self.plan.device
             kind = DisclaimedSession if group.first.suite == disclaimed.SUITE.name else Session
-            session = kind(group, device, engine_class, self.pools, request.load_seconds, request.case_seconds)
-            session.crashes = sum(result.verdict in (Verdict.CRASH, Verdict.TIMEOUT) for result in done)
-            with session:
-                for case in cases:
-                    # What is not launched must not be called so by the journal.
-                    if self._gone:
-                        result = self._result(case, Outcome(Verdict.ENVIRONMENT, self._gone))
-                    elif session.given_up:
-                        result = self._result(case, session.given_up_because)
-                    elif request.budget.has_passed:
-                        result = self._result(case, out_of_time(request.budget))
-                    else:
-                        self.journal.started(case.id)
-                        self.listener.case_started(case.id)
-                        result = self._run_case(session, case)
-                    done.append(self._settle(result))
-                    if result.attempts and (why := self._watch.gone(case, engine_class, result.verdict)):
-                        self._gone = f"the {device} device disappeared during the run: {why}"
-                        self.listener.note(f"{self._gone}; nothing more is launched")
+            session = kind(group, device, engine_class, self._holder, request.case_seconds)
+            if not self._holder.serves(session.load):
+                self._holder.release()
+            for case in cases:
+                # What is not launched must not be called so by the journal.
+                if self._gone:
+                    result = self._result(case, Outcome(Verdict.ENVIRONMENT, self._gone))
+                elif session.given_up:
+                    result = self._result(case, session.given_up_because)
+                elif request.budget.has_passed:
+                    result = self._result(case, out_of_time(request.budget))
+                else:
+                    self.journal.started(case.id)
+                    self.listener.case_started(case.id)
+                    result = self._run_case(session, case)
+                done.append(self._settle(result))
+                if result.attempts and (why := self._watch.gone(case, engine_class, result.verdict)):
+                    self._gone = f"the {device} device disappeared during the run: {why}"
+                    self.listener.note(f"{self._gone}; nothing more is launched")
         except OutputError:
             raise
         except Exception as error:  # a defect of one suite or engine must not cost the others their verdicts
             ended = {result.id for result in done}
-            rest = [case for case in cases if case.id not in ended]
-            if not rest:
-                self.listener.note(f"{target} {model}: the worker did not end well: {error}")
-            for case in rest:
+            for case in (case for case in cases if case.id not in ended):
                 result = self._result(case, outcome_of(error), started=now(), attempts=self._attempts(case))
                 done.append(self._settle(result))
-        finally:
-            if session is not None:
-                self._models_loaded += session.loads
-                self._peak_mib = max(self._peak_mib, session.peak_mib)
         self.journal.sync(target.id, self.counters)
         self.listener.group_finished(target.id, model, done)
 

@@ -12,6 +12,7 @@ from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
     DeadlineExceeded,
     EnvironmentLacking,
+    GivenUp,
     OutOfMemory,
     RemoteFailure,
     WorkerCrashed,
@@ -51,6 +52,8 @@ def outcome_of(error: BaseException | None) -> Outcome:
     if isinstance(error, (EnvironmentLacking, Unavailable, UncheckedReference)):
         reason = error.message.strip().splitlines()[0] if isinstance(error, RemoteFailure) else first
         return Outcome(Verdict.ENVIRONMENT, reason, text)
+    if isinstance(error, GivenUp):
+        return Outcome(Verdict.NOT_RUN, first, text)
     if isinstance(error, OutOfMemory):
         return Outcome(Verdict.CRASH, f"out of memory: {first}", f"{text}\n{error.remote_traceback}")
     if isinstance(error, (WorkerCrashed, WorkerGone)):

@@ -9,6 +9,7 @@ from typing import Any
 from conformance import checkpoint
 from conformance.execution import injection
 from conformance.execution.group import Group
+from conformance.execution.holder import Holder
 from conformance.execution.injection import FAULT, NOT_APPLICABLE, with_options
 from conformance.execution.outcome import Outcome
 from conformance.execution.pools import Pools
@@ -48,7 +49,8 @@ class Planting:
     def _try(self, fault: Fault, group: Group, engine_class: str, references: References) -> tuple[Fate, str]:
         changed = with_options(group, {FAULT: fault.id})
         outcomes: list[Outcome] = []
-        with Session(changed, self.device, engine_class, self.pools, self.load_seconds, self.case_seconds) as session:
+        with Holder(self.pools, self.load_seconds) as holder:
+            session = Session(changed, self.device, engine_class, holder, self.case_seconds)
             for case in changed.cases:
                 outcomes.append(session.attempt(case.test, references).outcome)
                 if outcomes[-1].verdict is Verdict.FAIL:
@@ -67,7 +69,8 @@ class Planting:
     def _runs(self, group: Group, references: References) -> bool:
         """Whether the engine as it is runs any of the cases."""
         engine_class = self.engines[group.first.effective_target.engine]
-        with Session(group, self.device, engine_class, self.pools, self.load_seconds, self.case_seconds) as session:
+        with Holder(self.pools, self.load_seconds) as holder:
+            session = Session(group, self.device, engine_class, holder, self.case_seconds)
             return any(session.attempt(case.test, references).outcome.verdict not in _NOT_RUN for case in group.cases)
 
 

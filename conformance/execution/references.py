@@ -31,13 +31,14 @@ class ReferenceFailed(Exception):
 class References:
     """Finds or computes parts. `computed` counts those that had to be, `computing_s` the seconds that it took.
 
-    `note` is told before each.
+    `note` is told before each, and `release` is called: an engine that is still loaded must hold no memory beside it.
     """
 
     pools: Pools
     isa: str
     seconds: float  # for the loading, and for each call, of a computation
     note: Callable[[str], None]
+    release: Callable[[], None] = lambda: None
     computed: int = 0
     computing_s: float = 0.0
     _patience: float = 0.0
@@ -148,6 +149,7 @@ class References:
     def _computing(self, subject: compute.Subject, what: str) -> Iterator[None]:
         name = f"{what} of {subject.request.model}"
         self.computed += 1
+        self.release()
         self.note(f"computing {name} on the CPU, once: it is stored and found again")
         began = time.monotonic()
         try:

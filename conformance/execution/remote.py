@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -48,7 +49,7 @@ class RemoteRunner(Runner):
         engine_class: str,
         *,
         load_seconds: float,
-        call_seconds: float,
+        call_seconds: float = math.inf,
         close_seconds: float = 30.0,
     ) -> None:
         super().__init__(request)

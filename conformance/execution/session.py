@@ -1,47 +1,31 @@
-"""One model on one target: its bench, its cases, and the worker behind it, which is replaced once when it crashes."""
+"""One suite on one model and target: its bench and its cases, asked of the model that a holder has loaded."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from conformance import checkpoint
 from conformance.catalogue import NO_MODEL
 from conformance.criteria.observed import VisionRequested
 from conformance.criteria.standing import stamped
 from conformance.execution.deadline import Deadline
-from conformance.execution.errors import (
-    DeadlineExceeded,
-    ExecutionError,
-    OutOfMemory,
-    ServerDied,
-    WorkerCrashed,
-    WorkerGone,
-)
 from conformance.execution.fresh import FACTOR, as_fresh, decided, is_grey, undecided, with_fresh_inputs
 from conformance.execution.group import Group, claimed_precision, judged_precision
+from conformance.execution.holder import LOST, Holder, Load
+from conformance.execution.on_demand import OnDemand
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
-from conformance.execution.pools import Pools
 from conformance.execution.references import References
-from conformance.execution.remote import RemoteRunner
 from conformance.judgement import Judgement
 from conformance.models.fit import PATIENCE
+from conformance.names import did_you_mean
 from conformance.plan import Case
-from conformance.runner import Effective, Unavailable
+from conformance.profile import Variation
+from conformance.runner import Effective, NotSupported, Runner
 from conformance.suite import Answers, Ask, Bench, ConformanceSuite, Underpowered
 from conformance.tokenization import Tokenizer
 from conformance.verdict import Verdict
-
-CRASHES_ALLOWED = 1
-"""A target gets a fresh worker so often; after the next crash it is given up."""
-
-LOST = (WorkerCrashed, DeadlineExceeded, OutOfMemory, WorkerGone)
-"""Errors after which the worker is gone, or not to be trusted; a question they interrupted may be asked again."""
 
 
 @dataclass(frozen=True)
@@ -54,60 +38,30 @@ class Attempt:
 
 
 class Session:
-    """A context manager that runs the group's tests; leaving it releases the model and ends the worker."""
+    """Runs the group's tests. What they ask is loaded by `holder`, which the sessions of a run share."""
 
-    def __init__(
-        self, group: Group, device: str, engine_class: str, pools: Pools, load_seconds: float, case_seconds: float
-    ) -> None:
+    def __init__(self, group: Group, device: str, engine_class: str, holder: Holder, case_seconds: float) -> None:
         self.group = group
         self.suite = group.suite()
-        self.request = group.request(device)
-        self._engine_class = engine_class
-        self._pools = pools
-        self._load_seconds = load_seconds
+        self.load = group.load(device, engine_class)
+        self.request = self.load.request
+        self._holder = holder
         fit = group.first.fit  # a full-size model on a CPU takes longer than a case of an embedded one may
         self._case_seconds = max(case_seconds, PATIENCE * (fit.engine_s or 0.0) if fit is not None else 0.0)
-        self._runner: RemoteRunner | None = None
-        self._refusal: Exception | None = None  # the model cannot be loaded; asking again would not help
+        self._seconds = self._case_seconds  # of the case that runs
+        self._deadline = Deadline.never()
+        self._refusal: Exception | None = None  # there is no bench; making one again would not help
         self._bench: Bench | None = None
-        self.crashes = 0
-        self.loads = 0
-        self.peak_mib = 0.0
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            if error is None and runner.dead is None:
-                facts = runner.close()
-                self.peak_mib = max(self.peak_mib, float(facts.get("peak_resident_mib", 0.0)))
-            runner.__exit__(kind, error, trace)
-
-    def _release(self) -> None:
-        """End the worker; the next case that asks loads the model again."""
-        with contextlib.suppress(ExecutionError):  # what was judged before must not be lost with it
-            self.__exit__(None, None, None)
-
-    def kill(self) -> None:
-        """Kill the worker, from whatever thread: the call in flight raises, as after any crash."""
-        runner = self._runner
-        if runner is not None and runner.dead is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(runner.worker.pid, signal.SIGKILL)
 
     @property
     def given_up(self) -> bool:
-        """Whether the target crashed too often."""
-        return self.crashes > CRASHES_ALLOWED
+        """Whether the model crashed too often on this target."""
+        return self._holder.gives_up(self.load)
 
     @property
     def given_up_because(self) -> Outcome:
         """The outcome of a case that is not run any more."""
-        return Outcome(Verdict.NOT_RUN, f"the target was given up after {self.crashes} crashes")
+        return Outcome(Verdict.NOT_RUN, self._holder.given_up_because(self.load))
 
     def attempt(self, test: str, references: References) -> Attempt:
         """Run one test method; whatever it, the reference or the worker raises becomes the outcome."""
@@ -121,7 +75,7 @@ class Session:
         case = next(case for case in self.group.cases if case.test == test)
         try:
             suite = with_fresh_inputs(self.suite, case.id)
-            self._release()  # reference and engine never hold memory together
+            self._holder.release()  # reference and engine never hold memory together
             bench = self._make_bench(suite, references, times=FACTOR)
         except Exception as error:
             return replace(grey, outcome=undecided(grey.outcome, f"{type(error).__name__}: {error}"))
@@ -139,7 +93,8 @@ class Session:
         error: BaseException | None
         try:
             bench = make_bench()
-            self._prepare(times)
+            self._seconds = times * self._case_seconds
+            self._deadline = Deadline.after(self._seconds)
             case = suite(test)
             case.bench = bench
             recorder = Recorder()
@@ -150,7 +105,7 @@ class Session:
         except Exception as raised:
             error = raised
         if isinstance(error, LOST):
-            self._lose()
+            self._holder.lose()
         if error is None and not judgements:
             error = Underpowered(f"{test} judged nothing, so it showed nothing; a promise is kept by self.judge(...)")
         judgements = tuple(stamped(each, self.request.device) for each in judgements)
@@ -199,7 +154,7 @@ class Session:
 
         def ask(name: str) -> Any:
             question = Ask(
-                runner=self._alive(),
+                runner=self._on_demand(self.load),
                 inputs=inputs,
                 parameters=self.request.parameters,
                 settings=case.settings,
@@ -207,6 +162,7 @@ class Session:
                 reference=known,
                 own=observed,
                 claim=case.claim,
+                variant=self._variant,
             )
             return getattr(suite, name)(question)
 
@@ -228,52 +184,38 @@ class Session:
             vision=_vision(case),
             claim=case.claim,
             directions=directions,
+            variants=case.variants,
         )
 
-    def _prepare(self, times: int = 1) -> None:
-        """Load the model in a worker unless a living one has it, and start the clock of the next case.
+    def _variant(self, name: str) -> Runner:
+        """The runner of a variant. Raises NotSupported where the profile claims none of this name."""
+        variants = self.group.first.variants
+        if name not in variants:
+            engine = self.group.first.effective_target.engine
+            raise NotSupported(f"the profile claims no variant {name!r} of {engine}; {did_you_mean(name, variants)}")
+        return self._on_demand(variant_of(self.load, name, variants[name]))
 
-        Raises what loading raises; an error that is no crash is raised again for every later case.
-        """
-        if self._refusal is not None:
-            raise self._refusal
-        if self._runner is None or self._runner.dead is not None:
-            self._runner = None
-            runner = RemoteRunner(
-                self.request,
-                self._pools.get(self._engine_class, self.group.first.start, self.group.first.environment),
-                self._engine_class,
-                load_seconds=self._load_seconds,
-                call_seconds=times * self._case_seconds,
-            )
-            try:
-                self.loads += 1
-                runner.__enter__()
-            except ServerDied as error:
-                if error.status is None:  # it lives, but cannot import the engine, and will not the next time
-                    self._refusal = Unavailable(f"{error}\n{error.log_tail}".rstrip())
-                    raise self._refusal from error
-                raise
-            except LOST:
-                raise
-            except Exception as error:
-                self._refusal = error
-                raise
-            self._runner = runner
-        self._runner.deadline = Deadline.after(times * self._case_seconds)
+    def _on_demand(self, load: Load) -> Runner:
+        return cast("Runner", OnDemand(load.request, lambda: self._loaded(load)))
 
-    def _lose(self) -> None:
-        """Count a crash, and end what is left of the worker."""
-        self.crashes += 1
-        runner, self._runner = self._runner, None
-        if runner is not None and runner.dead is None:
-            with contextlib.suppress(ExecutionError):  # a worker that a driver holds must not cost the other verdicts
-                runner.worker.kill()
+    def _loaded(self, load: Load) -> Runner:
+        """The runner of `load`, within the time of the case, which does not count what loading takes."""
+        is_there = self._holder.serves(load)
+        runner = self._holder.runner(load)
+        if not is_there:
+            self._deadline = Deadline.after(self._seconds)
+        runner.deadline = self._deadline
+        return runner
 
-    def _alive(self) -> RemoteRunner:
-        if self._runner is None:
-            raise WorkerGone("the worker is gone; a fresh one is started with the next case")
-        return self._runner
+
+def variant_of(load: Load, name: str, variation: Variation) -> Load:
+    """The same with what makes the variant."""
+    options = {**load.request.options, **variation.options}
+    return replace(
+        load,
+        request=replace(load.request, options=options, variant=name),
+        environment={**load.environment, **variation.environment},
+    )
 
 
 def _vision(case: Case) -> VisionRequested | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from conformance.execution.group import Group
+from conformance.execution.holder import Holder
 from conformance.execution.injection import NOT_APPLICABLE
 from conformance.execution.interrupts import Interrupts
 from conformance.execution.outcome import outcome_of
@@ -104,7 +105,7 @@ class _Work:
         self._clean: dict[tuple[str, str, str], Clean] = {}
         self._in_flight = 0
         self._stopped = False
-        self._sessions: set[Session] = set()
+        self._holders: set[Holder] = set()
 
     def lane(self) -> None:
         """Do what is to be done until nothing is left. The thread owns its pools: workers die with the thread."""
@@ -124,8 +125,8 @@ class _Work:
         """End the workers: the calls in flight fail, and nothing more is begun."""
         with self._lock:
             self._stopped = True
-            for session in self._sessions:
-                session.kill()
+            for holder in self._holders:
+                holder.kill()
             self._lock.notify_all()
 
     def _next(self) -> Trial | None:
@@ -151,11 +152,12 @@ class _Work:
         began = time.monotonic()
         around = self._around
         group = _with_threads(trial.group, around.threads)
-        session = Rejudging(group, around.device, trial.engine_class, pools, around.load_seconds, around.case_seconds)
+        holder = Holder(pools, around.load_seconds)
+        session = Rejudging(group, around.device, trial.engine_class, holder, around.case_seconds)
         shown: list[Shown] = []
         again = Again()
         try:
-            with self._known(session), session:
+            with self._known(holder), holder:
                 if trial.kind == "clean":
                     shown = [self._attempt(session, test, trial, references) for test in _tests(trial)]
                     again = session.judged_again([one.case.test for one in shown], around.isa)
@@ -205,14 +207,14 @@ class _Work:
         return Shown(case, attempt.outcome, attempt.judgements)
 
     @contextlib.contextmanager
-    def _known(self, session: Session) -> Any:
+    def _known(self, holder: Holder) -> Any:
         with self._lock:
-            self._sessions.add(session)
+            self._holders.add(holder)
         try:
             yield
         finally:
             with self._lock:
-                self._sessions.discard(session)
+                self._holders.discard(holder)
 
 
 class _SharedPools(Pools):

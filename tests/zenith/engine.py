@@ -47,6 +47,7 @@ class ZenithRunner(Runner):
         if not self.request.options.get("single_calls", True):
             self.capabilities = self.capabilities - {"attention"}
         print(f"zenith loads {self.request.model}")
+        self._note("load")
         self._do("load", None)
         batch, largest = self.request.options.get("batch_size", 32), self.request.options.get("largest_batch", 32)
         if batch > largest:
@@ -57,6 +58,13 @@ class ZenithRunner(Runner):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._do("close", None)
+        self._note("close")
+
+    def _note(self, what: str) -> None:
+        """Write to the diary that ZENITH_DIARY names, if any, what is loaded and released, and as which variant."""
+        if diary := os.environ.get("ZENITH_DIARY"):
+            with Path(diary).open("a") as file:
+                file.write(f"{what} {self.request.variant or 'usual'}\n")
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
         rows = _tokens([f"{first}\0{second}" for first, second in pairs])
