@@ -33,7 +33,7 @@ class Candidate:
     @property
     def vision(self) -> str | None:
         """The attention backend of the vision tower; None for a model without one."""
-        return vision_attention(self.model, self.target)
+        return vision_attention(self.model, self.target, self.claim)
 
     def subject(self, facts: Mapping[str, Any], device: str) -> Subject:
         """What conditions are held against; facts about another type of device say nothing about this one."""
@@ -55,9 +55,9 @@ class Candidate:
         )
 
 
-def vision_attention(model: Model, target: Target) -> str | None:
-    """The attention backend of the model's vision tower on this target: the text's, unless the target names one."""
-    return dict(target.axes).get("vision", target.attention) if model.has_vision else None
+def vision_attention(model: Model, target: Target, claim: Claim) -> str | None:
+    """The attention backend of the model's vision tower on this target: the claim's, unless the target names one."""
+    return dict(target.axes).get("vision", claim.tower) if model.has_vision else None
 
 
 def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, matrix: Matrix) -> Iterator[Candidate]:
@@ -93,7 +93,7 @@ def _targets(profile: Profile, claim: Claim, dtype: str, model: Model, matrix: M
     for name in matrix.visions:
         tower = profile.claim(claim.engine, name)
         if tower is not None and tower.vision and dtype in tower.precision:
-            axes = () if name == claim.attention else (("vision", name),)
+            axes = () if name == claim.tower else (("vision", name),)
             yield Target(claim.engine, claim.attention, dtype, (*matrix.axes, *axes))
 
 

@@ -25,7 +25,8 @@ def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
     if any(version is None for version in versions.values()):
         from conformance.extras import NAME, not_installed
 
-        if lacking := not_installed(engine.name, versions):
+        # Another distribution than the extra's may have installed the engine; that is looked at below.
+        if lacking := [name for name in not_installed(engine.name, versions) if name not in engine.installed_by]:
             return f"engine {engine.name!r}: not installed: {', '.join(lacking)}; pip install '{NAME}[{engine.name}]'"
     installers = engine.installed_by
     if installers and all(name in versions and versions[name] is None for name in installers):

@@ -159,7 +159,7 @@ def _decide(
         names = ", ".join(quirk.id for quirk in applied)
         faults.append(f"{profile.path}: quirks ({names}): they lead to {effective}, which the profile does not claim")
         claim, effective = candidate.claim, candidate.target
-    tower = vision_attention(candidate.model, effective)
+    tower = vision_attention(candidate.model, effective, claim)
     vision = None if tower is None else profile.claim(effective.engine, tower)
     if tower is not None and (vision is None or effective.dtype not in vision.precision):
         names = ", ".join(quirk.id for quirk in applied)

@@ -32,6 +32,8 @@ class Claim:
     batch: tuple[str, ...] = BATCH_FORMS
     encoder: bool = True
     vision: bool = True
+    text: bool = True  # False for one that runs vision towers alone
+    vision_attention: str = ""  # the vision tower's, where a target names none and it is not to be this one
     scale: bool = True
     softcap: bool = False
     window: bool = False
@@ -45,6 +47,11 @@ class Claim:
     def name(self) -> str:
         """ENGINE/ATTENTION, as in a target's id."""
         return f"{self.engine}/{self.attention}"
+
+    @property
+    def tower(self) -> str:
+        """The attention backend of a vision tower on a target that names none."""
+        return self.vision_attention or self.attention
 
 
 @dataclass(frozen=True)
@@ -289,6 +296,8 @@ def _claim(engine: str, name: str, entry: Mapping[str, Any]) -> Claim:
         batch=tuple(entry.get("batch", BATCH_FORMS)),
         encoder=entry.get("encoder", True),
         vision=entry.get("vision", True),
+        text=entry.get("text", True),
+        vision_attention=entry.get("vision_attention", ""),
         scale=entry.get("scale", True),
         softcap=entry.get("softcap", False),
         window=entry.get("window", False),
@@ -331,6 +340,7 @@ def _claim_faults(profile: Profile, claims: EngineClaims, claim: Claim) -> list[
             faults.append(f"{place}.kernels: nothing for {dtype!r}, whose precision is claimed; name its operators")
         if any(each.covers(claim.engine, claim.attention, dtype) for each in profile.disclaimed):
             faults.append(f"{place}.precision: {dtype!r} is claimed here and disclaimed under [[disclaimed]]; drop one")
+    faults += _tower_faults(place, claims, claim)
     for dtype in claim.kernels:
         if dtype not in claim.precision:
             faults.append(f"{place}.kernels: {dtype!r} has no precision; {did_you_mean(dtype, claim.precision)}")
@@ -340,3 +350,21 @@ def _claim_faults(profile: Profile, claims: EngineClaims, claim: Claim) -> list[
             f"{place}.page_sizes: the engine's options set page_size = {page_size}; that should be in the list"
         )
     return faults
+
+
+def _tower_faults(place: str, claims: EngineClaims, claim: Claim) -> list[str]:
+    """What is wrong with the part of a claim, or of the claim that it leads to, in vision towers."""
+    if not claim.text and not claim.vision:
+        return [f"{place}: text = false and vision = false: it runs nothing; drop the claim or one of the two"]
+    if not claim.vision_attention:
+        return []
+    tower = claims.attention.get(claim.vision_attention)
+    if tower is None or not tower.vision:
+        towers = [each.attention for each in claims.attention.values() if each.vision]
+        said = f"{claim.vision_attention!r} is no attention backend of {claim.engine} with vision = true"
+        return [f"{place}.vision_attention: {said}; {did_you_mean(claim.vision_attention, towers)}"]
+    return [
+        f"{place}.vision_attention: {tower.attention} claims no {dtype}; claim it there or leave it out here"
+        for dtype in claim.precision
+        if dtype not in tower.precision
+    ]

@@ -74,6 +74,8 @@ class Matrix:
 
     def takes(self, claim: Claim) -> bool:
         """Whether the plan has targets of a claim."""
+        if not claim.text:
+            return False
         if self.attentions is not None:
             return claim.attention in self.attentions
         return self.opt_in or not claim.opt_in
@@ -96,9 +98,10 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
     claims = [
         claim for name in engines if name in profile.engines for claim in profile.engines[name].attention.values()
     ]
+    texts = {claim.attention for claim in claims if claim.text}
     for attention in selection.attentions:
-        if claims and attention not in {claim.attention for claim in claims}:
-            faults.append(_not_claimed("attention", attention, {claim.attention for claim in claims}, profile))
+        if claims and attention not in texts:
+            faults.append(_not_claimed("attention", attention, texts, profile))
     towers = {claim.attention for claim in claims if claim.vision}
     for vision in selection.visions:
         if claims and vision not in towers:

@@ -1,0 +1,156 @@
+"""From what vLLM returns to observations: pure functions of its output objects, which any object can stand in for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from conformance.runner import Effective, Grid, TokenIds, VisionEffective
+
+if TYPE_CHECKING:
+    from conformance.runner import Floats, Integers
+
+
+def prompt_ids(outputs: Iterable[Any]) -> tuple[TokenIds, ...]:
+    """The token ids that vLLM says it read."""
+    return tuple(tuple(int(token) for token in output.prompt_token_ids or ()) for output in outputs)
+
+
+def pooled(outputs: Sequence[Any]) -> Floats:
+    """What was pooled of each prompt, float [n, width], as vLLM returns it: a vector, or raw logits.
+
+    ValueError where the answers have different widths, or more axes than one.
+    """
+    rows = [np.asarray(_plain(output.outputs.data)) for output in outputs]
+    shapes = sorted({row.shape for row in rows})
+    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
+        raise ValueError(f"vLLM pooled prompts to shapes {shapes}, but each should have one and the same width")
+    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+
+def single(values: Floats) -> Floats:
+    """Scores [n] of answers [n, 1]; ValueError where there are more than one a prompt."""
+    if values.ndim != 2 or values.shape[1] != 1:
+        raise ValueError(f"the model answers {values.shape[1:]} values a prompt, but one score was asked for")
+    return values[:, 0]
+
+
+def named_logprobs(outputs: Sequence[Any], tokens: Sequence[int]) -> Floats:
+    """Logprobs of `tokens` at the first generated position, float [n, tokens]; ValueError where one is missing."""
+    return np.array(
+        [
+            [_logprob(_positions(output)[0], token, f"prompt {row}, the next position") for token in tokens]
+            for row, output in enumerate(outputs)
+        ]
+    ).reshape(len(outputs), len(tokens))
+
+
+def generated(outputs: Sequence[Any], top_k: int) -> dict[str, Any]:
+    """Ids, texts, finish reasons and logprobs of `Generations`, but the prompts'.
+
+    ValueError where a position has no logprob of the generated token, or fewer than `top_k` others.
+    """
+    completions = [output.outputs[0] for output in outputs]
+    ids = tuple(tuple(int(token) for token in each.token_ids) for each in completions)
+    shape = (len(ids), max(map(len, ids), default=0))
+    logprobs = np.full(shape, np.nan)
+    top_ids = np.full((*shape, top_k), -1, dtype=np.int64)
+    top_logprobs = np.full((*shape, top_k), np.nan)
+    for row, (tokens, output) in enumerate(zip(ids, outputs, strict=True)):
+        positions = _positions(output)
+        if len(positions) != len(tokens):
+            raise ValueError(f"prompt {row}: vLLM returned {len(tokens)} tokens, but logprobs of {len(positions)}")
+        for at, (token, reported) in enumerate(zip(tokens, positions, strict=True)):
+            place = f"prompt {row}, position {at}"
+            logprobs[row, at] = _logprob(reported, token, place)
+            best = sorted(reported.items(), key=lambda each: (-each[1].logprob, each[1].rank or math.inf))[:top_k]
+            if len(best) < top_k:
+                raise ValueError(f"{place}: vLLM returned {len(best)} logprobs, but {top_k} were asked for")
+            top_ids[row, at] = [int(other) for other, _ in best]
+            top_logprobs[row, at] = [one.logprob for _, one in best]
+    return {
+        "token_ids": ids,
+        "texts": tuple(str(each.text) for each in completions),
+        "finish_reasons": tuple(str(each.finish_reason) for each in completions),
+        "logprobs": logprobs,
+        "top_ids": top_ids,
+        "top_logprobs": top_logprobs,
+    }
+
+
+def forced_logprobs(
+    candidates: Integers, lengths: Sequence[int], reported: Sequence[Sequence[Any]], read: Sequence[Sequence[Any]]
+) -> Floats:
+    """Logprobs of the candidates, float [n, positions, candidates]; NaN behind a row's `lengths`.
+
+    `reported` is what vLLM returns, by row and position a table of ids and logprobs, which has the best ids alone;
+    `read` are the logprobs of all candidates as they were read beside it, and used where vLLM reports none.
+    ValueError where either is incomplete.
+    """
+    values = np.full(candidates.shape, np.nan)
+    for name, rows in (("report", reported), ("logits", read)):
+        if len(rows) != len(lengths):
+            raise ValueError(f"there is vLLM's {name} for {len(rows)} prompts, but {len(lengths)} were asked")
+        for row, (found, length) in enumerate(zip(rows, lengths, strict=True)):
+            if len(found) != length:
+                raise ValueError(
+                    f"prompt {row}: there is vLLM's {name} for {len(found)} of {length} forced tokens; was its "
+                    "generation cut short?"
+                )
+    for row, length in enumerate(lengths):
+        for at in range(length):
+            values[row, at] = read[row][at]
+            table = reported[row][at]
+            forced = int(candidates[row, at, 0])
+            _logprob(table, forced, f"prompt {row}, forced token {at}")
+            for column, token in enumerate(candidates[row, at].tolist()):
+                if token in table:
+                    values[row, at, column] = table[token].logprob
+    return values
+
+
+def effective(seen: Mapping[str, Any]) -> Effective:
+    """What ran, from what `Witness.conformance_seen` says."""
+    vision = None
+    if seen["vision_sequences"]:
+        vision = VisionEffective(seen["vision_attention"], seen["vision_layers"], seen["vision_sequences"])
+    return Effective(
+        dtype=seen["dtype"],
+        attention=seen["attention"],
+        kernels=dict(seen["kernels"]),
+        layers=seen["layers"],
+        forwards=seen["forwards"],
+        vision=vision,
+    )
+
+
+def grids(items: Mapping[str, Sequence[Any]]) -> tuple[Grid, ...]:
+    """Those of the images, then of the videos of a prompt, from what vLLM's processor made of them."""
+    return tuple(
+        (int(grid[0]), int(grid[1]), int(grid[2]))
+        for kind in ("image", "video")
+        for item in items.get(kind, ())
+        for grid in [np.asarray(_plain(item[f"{kind}_grid_thw"].data)).reshape(-1)]
+    )
+
+
+def _positions(output: Any) -> Sequence[Any]:
+    found: Sequence[Any] = output.outputs[0].logprobs or ()
+    return found
+
+
+def _logprob(table: Mapping[int, Any] | None, token: int, place: str) -> float:
+    if not table or token not in table:
+        raise ValueError(f"{place}: vLLM returned no logprob of token {token}, only of {sorted(table or ())[:8]}")
+    return float(table[token].logprob)
+
+
+def _plain(values: Any) -> Any:
+    """A tensor as an array, in float32 where numpy has no such type."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        return (values.float() if values.is_floating_point() else values).numpy()
+    return values

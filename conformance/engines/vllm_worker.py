@@ -1,0 +1,254 @@
+"""What the adapter adds to a vLLM worker, in whatever process that lives.
+
+`Witness` becomes a part of the worker's class (vLLM's `worker_extension_cls`) and counts the attention calls; `Forced`
+is a logits processor (`logits_processors`) that puts given tokens in the place of sampled ones. Both are named to vLLM
+as text, and they are spoken to through `collective_rpc` in plain lists and numbers, so that nothing has to be pickled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+ROW = "conformance_row"
+"""The key of a request's `extra_args` that says which of the forced rows it is."""
+
+KERNELS = frozenset(
+    {
+        "_C::cpu_attention_with_kv_cache",
+        "_vllm_fa2_C::varlen_fwd",
+        "_vllm_fa3_C::fwd",
+        "vllm::flash_attn_maxseqlen_wrapper",  # vision towers'
+        "vllm::torch_sdpa_wrapper",
+        "vllm::triton_attn_wrapper",
+    }
+)
+"""Operators that are an attention kernel. A call that dispatches none is counted by its implementation's class."""
+
+
+class _Dispatched(TorchDispatchMode):  # type: ignore[misc]
+    """The attention kernels among the operators that are dispatched while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = str(func._schema.name)
+        if name in KERNELS:
+            self.kernels.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+class Watch:
+    """Counts the attention calls of a model from when it was made; `reset` starts anew."""
+
+    def __init__(self, model: Any, dtype: str, head_dtype: str) -> None:
+        self._model, self._dtype, self._head_dtype = model, dtype, head_dtype
+        self._backends: set[str] = set()
+        self._tower_backends: set[str] = set()
+        self.layers = self.tower_layers = 0
+        towers: set[str] = set()
+        for name, module in model.named_modules():
+            backend = getattr(module, "attn_backend", None)
+            implementation = getattr(module, "impl", None)
+            if backend is None:
+                continue
+            if implementation is not None:
+                self.layers += 1
+                self._backends.add(str(backend.get_name()))
+                implementation.forward = self._counted(implementation.forward, _path(implementation))
+            else:  # of a vision tower: an attention without a cache names a member of the enumeration
+                self.tower_layers += 1
+                self._tower_backends.add(str(backend.name))
+                module.forward = self._counted(module.forward, f"{_path(module)} on {backend.name}")
+                towers.add(name.partition(".")[0])
+        model.register_forward_pre_hook(self._on_pass)
+        for name in towers:
+            tower = model.get_submodule(name)
+            tower.register_forward_pre_hook(self._on_tower)
+            tower.register_forward_hook(self._on_features)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was counted."""
+        self.kernels: Counter[str] = Counter()
+        self.passes = self.tower_passes = 0
+        self.features: list[torch.Tensor] = []
+        self.keeps_features = False
+
+    def seen(self) -> dict[str, Any]:
+        """What ran, in plain values."""
+        return {
+            "dtype": self._dtypes(),
+            "attention": "+".join(sorted(self._backends)),
+            "kernels": dict(self.kernels),
+            "layers": self.layers,
+            "forwards": self.passes,
+            "vision_attention": "+".join(sorted(self._tower_backends)),
+            "vision_layers": self.tower_layers,
+            "vision_sequences": self.tower_passes,
+        }
+
+    def _counted(self, forward: Callable[..., Any], path: str) -> Callable[..., Any]:
+        def count(*args: Any, **kwargs: Any) -> Any:
+            with _Dispatched() as dispatched:
+                answer = forward(*args, **kwargs)
+            self.kernels.update(dispatched.kernels or [path])
+            return answer
+
+        return count
+
+    def _dtypes(self) -> str:
+        """The weights', without those of a head that vLLM keeps wider on purpose (`head_dtype`)."""
+        found = Counter(str(weight.dtype).removeprefix("torch.") for weight in self._model.parameters())
+        if self._head_dtype != self._dtype and self._head_dtype in found:
+            heads = [name for name, _ in self._model.named_parameters() if _is_of_a_head(name)]
+            own = {str(self._model.get_parameter(name).dtype).removeprefix("torch.") for name in heads}
+            if own == {self._head_dtype} and found[self._head_dtype] == len(heads):
+                del found[self._head_dtype]
+        return "+".join(sorted(found))
+
+    def _on_pass(self, *_: Any) -> None:
+        self.passes += 1
+
+    def _on_tower(self, *_: Any) -> None:
+        self.tower_passes += 1
+
+    def _on_features(self, _: Any, __: Any, output: torch.Tensor) -> None:
+        if self.keeps_features:
+            self.features.append(output.detach().to("cpu", torch.float32, copy=True))
+
+
+@dataclass
+class Row:
+    """One prompt with forced tokens: where the first of them stands, the tokens, and the ids to score at each."""
+
+    first: int  # so many tokens has the prompt
+    tokens: Sequence[int]
+    candidates: Sequence[Sequence[int]]
+    is_prefilled: bool  # the tokens are part of what is prefilled, so none is to be put in a sampled one's place
+    found: dict[int, list[float]] = field(default_factory=dict)  # position among the forced tokens -> logprobs
+
+    def read(self, position: int, logits: torch.Tensor) -> None:
+        """Keep the logprobs of a position's candidates; `logits` are [vocabulary]."""
+        # In float64 on the CPU: the rounding under test is the model's, not that of this function.
+        logprobs = torch.log_softmax(logits.to("cpu", torch.float64), dim=-1)
+        self.found[position] = logprobs[torch.tensor(self.candidates[position])].tolist()
+
+
+ROWS: dict[int, Row] = {}
+"""The rows of the question in hand, of this process."""
+
+
+class Witness:
+    """A part of the worker: `self` is the worker, with its `model_runner`."""
+
+    model_runner: Any
+    vllm_config: Any
+    _conformance_watch: Watch
+
+    def conformance_watch(self, features: bool = False) -> None:
+        """Count from now on; with `features`, keep what the vision tower hands on."""
+        if not hasattr(self, "_conformance_watch"):
+            config = self.vllm_config.model_config
+            dtype, head = (
+                str(each).removeprefix("torch.") for each in (config.dtype, getattr(config, "head_dtype", config.dtype))
+            )
+            self._conformance_watch = Watch(self.model_runner.get_model(), dtype, head)
+        self._conformance_watch.reset()
+        self._conformance_watch.keeps_features = features
+
+    def conformance_seen(self) -> dict[str, Any]:
+        """What ran since `conformance_watch`."""
+        return self._conformance_watch.seen()
+
+    def conformance_features(self) -> list[list[list[float]]]:
+        """What the vision tower handed on since then, pass by pass: [patches, width]."""
+        return [each.tolist() for each in self._conformance_watch.features]
+
+    def conformance_force(
+        self, firsts: list[int], tokens: list[list[int]], candidates: list[list[list[int]]], prefill: bool
+    ) -> None:
+        """Force `tokens` behind prompts of `firsts` tokens; with `prefill` they are part of what is prefilled."""
+        ROWS.clear()
+        ROWS.update({i: Row(*each, prefill) for i, each in enumerate(zip(firsts, tokens, candidates, strict=True))})
+        runner = self.model_runner
+        if prefill and not hasattr(runner, "_conformance_read"):
+            runner._conformance_read = True
+            runner._get_prompt_logprobs_dict = _reading(runner, runner._get_prompt_logprobs_dict)
+
+    def conformance_forced(self) -> list[list[list[float]]]:
+        """The logprobs that were read, by row and position; what was not reached is missing."""
+        found = [[row.found[at] for at in sorted(row.found)] for _, row in sorted(ROWS.items())]
+        ROWS.clear()
+        return found
+
+
+def _reading(runner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """vLLM's own reading of prompt logprobs, which gives the best ids alone, and beside it that of the candidates."""
+
+    def read(hidden: torch.Tensor, scheduled: Mapping[str, int]) -> Any:
+        for name, tokens in scheduled.items() if ROWS else ():
+            request = runner.requests[name]
+            row = _row(request.sampling_params)
+            if row is None or not row.is_prefilled:
+                continue
+            start = request.num_computed_tokens
+            offset = int(runner.query_start_loc.np[runner.input_batch.req_id_to_index[name]]) - start
+            begin = max(row.first - 1, start)
+            end = min(row.first - 1 + len(row.tokens), start + tokens)
+            if begin < end:
+                logits = runner.model.compute_logits(hidden[offset + begin : offset + end])
+                for at, each in enumerate(logits, start=begin - row.first + 1):
+                    row.read(at, each)
+        return original(hidden, scheduled)
+
+    return read
+
+
+class Forced(LogitsProcessor):  # type: ignore[misc]
+    """Reads the unmodified logits of the rows, then leaves one token possible."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self._running: dict[int, tuple[Row, list[int]]] = {}  # place in the batch -> row, tokens so far
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        process_dict_updates(self._running, batch_update, _started)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for place, (row, so_far) in self._running.items():
+            if len(so_far) < len(row.tokens):
+                row.read(len(so_far), logits[place])
+                logits[place] = float("-inf")
+                logits[place, row.tokens[len(so_far)]] = 0.0
+        return logits
+
+
+def _started(params: Any, _: list[int] | None, so_far: list[int]) -> tuple[Row, list[int]] | None:
+    row = _row(params)
+    return None if row is None or row.is_prefilled else (row, so_far)
+
+
+def _row(params: Any) -> Row | None:
+    return ROWS.get((getattr(params, "extra_args", None) or {}).get(ROW, -1))
+
+
+def _path(thing: object) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def _is_of_a_head(name: str) -> bool:
+    return name.partition(".")[0] in ("score", "classifier", "pooler", "_pooler", "head")
