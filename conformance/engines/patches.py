@@ -132,7 +132,7 @@ def _pixels(picture: Any, what: str, axes: tuple[str, ...]) -> NDArray[np.uint8]
 def _patches(frames: NDArray[np.uint8], settings: PatchSettings) -> Patches:
     height, width = resized(frames.shape[1], frames.shape[2], settings)
     if (height, width) != frames.shape[1:3]:
-        frames = _resize(frames, height, width)
+        frames = resize(frames, height, width)
     # In float64 to 0 to 1 and in float32 from there: the order in which the processor rounds.
     scaled = (frames.astype(np.float64) * (1 / 255)).astype(np.float32)
     values = (scaled - np.array(settings.mean, np.float32)) / np.array(settings.std, np.float32)
@@ -145,7 +145,8 @@ def _patches(frames: NDArray[np.uint8], settings: PatchSettings) -> Patches:
     return Patches(np.ascontiguousarray(ordered.reshape(math.prod(grid), -1)), grid)
 
 
-def _resize(frames: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+def resize(frames: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """Frames [n, height, width, 3] in another size, by Pillow's bicubic filter. `Unavailable` without Pillow."""
     try:
         from PIL import Image
     except ModuleNotFoundError:

@@ -16,7 +16,7 @@ from vllm import LLM, PoolingParams, SamplingParams
 
 from conformance.engines import vllm_answers as answers
 from conformance.engines.vllm_arguments import engine_arguments, require_version
-from conformance.engines.vllm_prompts import PicturePrompts
+from conformance.engines.vllm_prompts import PILLOW, PicturePrompts
 from conformance.runner import (
     ClassLogits,
     Effective,
@@ -28,6 +28,7 @@ from conformance.runner import (
     Prompt,
     Runner,
     Scalars,
+    TokenIds,
     TokenLogprobs,
     Vectors,
     VisionFeatures,
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
     from conformance.runner import Integers
 
-REPORTED = 20
-"""So many of the best logprobs are asked of vLLM at every forced position, beside those that are read there."""
+BATCHED = "batched"
+"""The value of the engine option `empty_documents` for which pairs without a document are tokenized here, as a batch."""
 
 
 class VllmRunner(Runner):
@@ -72,7 +73,8 @@ class VllmRunner(Runner):
         self._grids: list[tuple[Grid, ...]] = []
         self._pictures: PicturePrompts | None = None
         if self.request.role == "multimodal":
-            self._pictures = PicturePrompts(Path(self.request.folder))
+            resizes = self.request.options.get("resize") == PILLOW
+            self._pictures = PicturePrompts(Path(self.request.folder), resizes=resizes)
             self._watch_pictures()
         return self
 
@@ -88,16 +90,28 @@ class VllmRunner(Runner):
         return Vectors(answers.prompt_ids(outputs), effective, answers.pooled(outputs))
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
+        params = PoolingParams(use_activation=False)
+        batched = self.request.options.get("empty_documents") == BATCHED
+        empty = [row for row, (_, document) in enumerate(pairs) if batched and not document]
+        whole = [row for row in range(len(pairs)) if row not in empty]
+        answered: dict[int, tuple[TokenIds, float]] = {}
         with self._observing() as seen:
-            outputs = self.llm.score(
-                [query for query, _ in pairs],
-                [document for _, document in pairs],
-                pooling_params=PoolingParams(use_activation=False),
-                tokenization_kwargs=self._cut(),
-                use_tqdm=False,
-            )
-        values = np.array([output.outputs.score for output in outputs], dtype=np.float64)
-        return Scalars(answers.prompt_ids(outputs), seen(), values)
+            if whole:
+                outputs = self.llm.score(
+                    *([pairs[row][side] for row in whole] for side in (0, 1)),
+                    pooling_params=params,
+                    tokenization_kwargs=self._cut(),
+                    use_tqdm=False,
+                )
+                ids, scores = answers.prompt_ids(outputs), [float(each.outputs.score) for each in outputs]
+                answered.update(zip(whole, zip(ids, scores, strict=True), strict=True))
+            if empty:
+                rows = self._tokenizer([pairs[row][0] for row in empty], [""] * len(empty), **self._cut())["input_ids"]
+                found = self._encode([{"prompt_token_ids": row} for row in rows], "classify", params)
+                scores = answers.single(answers.pooled(found)).tolist()
+                answered.update(zip(empty, zip(answers.prompt_ids(found), scores, strict=True), strict=True))
+        ordered = [answered[row] for row in range(len(pairs))]
+        return Scalars(tuple(ids for ids, _ in ordered), seen(), np.array([score for _, score in ordered]))
 
     def classify(self, prompts: Sequence[str]) -> ClassLogits:
         outputs, effective = self._pool(list(prompts), "classify", PoolingParams(use_activation=False))
@@ -175,14 +189,13 @@ class VllmRunner(Runner):
 
     def _pool(self, prompts: list[str], task: str, params: PoolingParams, **tokenizing: Any) -> tuple[Any, Effective]:
         with self._observing() as seen:
-            outputs = self.llm.encode(
-                prompts,
-                pooling_params=params,
-                pooling_task=task,
-                tokenization_kwargs={**self._cut(), **tokenizing},
-                use_tqdm=False,
-            )
+            outputs = self._encode(prompts, task, params, **self._cut(), **tokenizing)
         return outputs, seen()
+
+    def _encode(self, prompts: list[Any], task: Any, params: PoolingParams, **tokenizing: Any) -> Any:
+        return self.llm.encode(
+            prompts, pooling_params=params, pooling_task=task, tokenization_kwargs=tokenizing, use_tqdm=False
+        )
 
     def _generate(self, prompts: list[Any], params: SamplingParams, **tokenizing: Any) -> tuple[Any, Effective]:
         self._grids.clear()

@@ -82,9 +82,12 @@ def generated(outputs: Sequence[Any], top_k: int) -> dict[str, Any]:
 
 
 def forced_logprobs(
-    candidates: Integers, lengths: Sequence[int], reported: Sequence[Sequence[Any]], read: Sequence[Sequence[Any]]
+    candidates: Integers,
+    forced: Sequence[Sequence[int]],
+    reported: Sequence[Sequence[Any]],
+    read: Sequence[Sequence[Any]],
 ) -> Floats:
-    """Logprobs of the candidates, float [n, positions, candidates]; NaN behind a row's `lengths`.
+    """Logprobs of the candidates, float [n, positions, candidates]; NaN behind a row's `forced` tokens.
 
     `reported` is what vLLM returns, by row and position a table of ids and logprobs, which has the best ids alone;
     `read` are the logprobs of all candidates as they were read beside it, and used where vLLM reports none.
@@ -92,20 +95,19 @@ def forced_logprobs(
     """
     values = np.full(candidates.shape, np.nan)
     for name, rows in (("report", reported), ("logits", read)):
-        if len(rows) != len(lengths):
-            raise ValueError(f"there is vLLM's {name} for {len(rows)} prompts, but {len(lengths)} were asked")
-        for row, (found, length) in enumerate(zip(rows, lengths, strict=True)):
-            if len(found) != length:
+        if len(rows) != len(forced):
+            raise ValueError(f"there is vLLM's {name} for {len(rows)} prompts, but {len(forced)} were asked")
+        for row, (found, tokens) in enumerate(zip(rows, forced, strict=True)):
+            if len(found) != len(tokens):
                 raise ValueError(
-                    f"prompt {row}: there is vLLM's {name} for {len(found)} of {length} forced tokens; was its "
+                    f"prompt {row}: there is vLLM's {name} for {len(found)} of {len(tokens)} forced tokens; was its "
                     "generation cut short?"
                 )
-    for row, length in enumerate(lengths):
-        for at in range(length):
+    for row, tokens in enumerate(forced):
+        for at, forced_token in enumerate(tokens):
             values[row, at] = read[row][at]
             table = reported[row][at]
-            forced = int(candidates[row, at, 0])
-            _logprob(table, forced, f"prompt {row}, forced token {at}")
+            _logprob(table, forced_token, f"prompt {row}, forced token {at}")
             for column, token in enumerate(candidates[row, at].tolist()):
                 if token in table:
                     values[row, at, column] = table[token].logprob

@@ -14,8 +14,8 @@ SUPPORTED = ("0.31", "0.32", "0.33")
 WORKER = "conformance.engines.vllm_worker.Witness"
 PROCESSOR = "conformance.engines.vllm_worker:Forced"
 
-_OF_THE_SUITE = ("batch", "batch_size", "positions", "url")
-"""Options that say how a suite's batches are formed or other engines reached; vLLM forms its own."""
+_OF_THE_ADAPTER = ("batch", "batch_size", "empty_documents", "resize")
+"""Options that vLLM is not told: it forms its own batches, and the others say what it is given."""
 
 _POOLING_TYPES = {"last": "LAST", "cls": "CLS", "mean": "MEAN"}
 _POOLED = ("embedding", "rerank.cross_encoder", "classification", "reward")
@@ -66,7 +66,7 @@ def engine_arguments(
     if "batch_size" in request.options:
         found["max_num_seqs"] = int(request.options["batch_size"])
     for name, value in request.options.items():
-        if name in _OF_THE_SUITE:
+        if name in _OF_THE_ADAPTER:
             continue
         if name not in known:
             raise ValueError(f"options of vllm: {unknown('option', name, known)}")

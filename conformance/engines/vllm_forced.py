@@ -34,7 +34,7 @@ def ask_by_prefill(
         for output, row, tokens in zip(outputs, rows, forced, strict=True)
     ]
     read = llm.collective_rpc("conformance_forced")[0]
-    return outputs, forced_logprobs(candidates, [len(tokens) for tokens in forced], reported, read)
+    return outputs, forced_logprobs(candidates, forced, reported, read)
 
 
 def ask_by_decode(
@@ -64,7 +64,7 @@ def ask_by_decode(
             raise ValueError(f"prompt {row}: token {at} was forced to be {tokens[at : at + 1]}, but {came[at : at + 1]} came")
     reported = [output.outputs[0].logprobs or [] for output in outputs]
     read = llm.collective_rpc("conformance_forced")[0]
-    return outputs, forced_logprobs(candidates, [len(tokens) for tokens in forced], reported, read)
+    return outputs, forced_logprobs(candidates, forced, reported, read)
 
 
 def _force(

@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from conformance import checkpoint
-from conformance.engines.patches import PatchSettings, resized
+from conformance.engines.patches import PatchSettings, resize, resized
 from conformance.runner import Prompt, TokenIds
+
+
+PILLOW = "pillow"
+"""The value of the engine option `resize` for which pictures are resized here, so that vLLM need not."""
 
 
 class PicturePrompts:
     """How prompts with pictures are written for the model in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, resizes: bool = False) -> None:
+        self._resizes = resizes
         config = checkpoint.config(folder)
         self.tokens = {kind: int(config[f"{kind}_token_id"]) for kind in ("image", "video")}
         self._settings = PatchSettings.read(folder)
@@ -24,10 +29,12 @@ class PicturePrompts:
         from PIL import Image
 
         beside: dict[str, Any] = {}
+        images = [self._sized(each[None])[0] for each in images]
+        videos = [self._sized(each) for each in videos]
         if images:
             beside["image"] = [Image.fromarray(each) for each in images]
         if videos:
-            beside["video"] = list(videos)
+            beside["video"] = videos
         if isinstance(prompt, str):
             return {"prompt": prompt, "multi_modal_data": beside}
         counts = {
@@ -41,6 +48,13 @@ class PicturePrompts:
         """A prompt that is nothing but one picture."""
         ids = [self.tokens[kind]] * self._merged((1, *picture.shape[:2]) if kind == "image" else picture.shape[:3])
         return self.write(ids, *(([picture], []) if kind == "image" else ([], [picture])))
+
+    def _sized(self, frames: Any) -> Any:
+        """Frames in the size in which the tower reads them, or as they are where vLLM is to resize them."""
+        if not self._resizes:
+            return frames
+        height, width = resized(frames.shape[1], frames.shape[2], self._settings)
+        return frames if frames.shape[1:3] == (height, width) else resize(frames, height, width)
 
     def _merged(self, size: Sequence[int]) -> int:
         """Merged patches of a picture of so many frames, rows and columns of pixels."""

@@ -67,7 +67,8 @@ class Watch:
                 self.layers += 1
                 self._backends.add(str(backend.get_name()))
                 implementation.forward = self._counted(implementation.forward, _path(implementation))
-            else:  # of a vision tower: an attention without a cache names a member of the enumeration
+            elif sum(hasattr(each, "attn_backend") for each in module.modules()) == 1:
+                # Of a vision tower: an attention without a cache, whose backend is a member of the enumeration.
                 self.tower_layers += 1
                 self._tower_backends.add(str(backend.name))
                 module.forward = self._counted(module.forward, f"{_path(module)} on {backend.name}")
