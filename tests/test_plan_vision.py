@@ -14,6 +14,7 @@ from recorded import result
 from conformance.catalogue import Catalogue, Model
 from conformance.execution.coverage import not_covered
 from conformance.names import UsageError
+from conformance.profile import ProfileError
 from conformance.profile_checks import installed_faults
 from conformance.verdict import Verdict
 
@@ -136,3 +137,58 @@ def test_a_quirk_that_moves_the_tower_to_what_is_not_claimed_is_a_fault() -> Non
     assert any("effect.vision: transformers claims no 'plane' for vision towers" in fault for fault in faults), faults
     with pytest.raises(UsageError, match="vision tower on plane"):
         cases(profile, attentions=("quick",))
+
+
+TOWERS = """
+[engines.vllm]
+installed_by = "vllm"
+
+[engines.vllm.attention.TOY_ATTN]
+precision = { bfloat16 = "fused" }
+kernels = ["toy::paged"]
+vision = false
+vision_attention = "TOY_TOWER"
+
+[engines.vllm.attention.TOY_TOWER]
+precision = { bfloat16 = "eager" }
+kernels = ["toy::tower"]
+text = false
+"""
+WITH_TOWER = world.TOP_LINES.replace(
+    world.TOP_LINES[world.TOP_LINES.index("[engines.vllm]") : world.TOP_LINES.index("[[disclaimed]]")], TOWERS
+)
+
+
+def test_a_claim_may_name_another_backend_for_towers_and_that_one_run_nothing_else() -> None:
+    profile = world.profile(WITH_TOWER)
+    (case,) = cases(profile, engines=("vllm",))
+    assert (case.target.id, case.vision.attention) == ("vllm/TOY_ATTN/bfloat16", "TOY_TOWER")
+    assert (case.precision, case.vision.precision["bfloat16"]) == ("fused", "eager")
+    (named,) = cases(profile, engines=("vllm",), visions=("TOY_TOWER",))
+    assert named.id == case.id
+    assert installed_faults(profile, world.SUITES, SEEING, {"transformers": None, "vllm": None}) == []
+
+
+def test_a_backend_for_towers_alone_cannot_be_asked_for_text() -> None:
+    with pytest.raises(UsageError, match="attention 'TOY_TOWER' is not claimed"):
+        cases(world.profile(WITH_TOWER), engines=("vllm",), attentions=("TOY_TOWER",))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "message"),
+    [
+        (
+            '"TOY_TOWER"\n',
+            '"TOY_TWER"\n',
+            "'TOY_TWER' is no .* with vision = true; did you mean 'TOY_TOWER'",
+        ),
+        ("text = false", "vision = false", "'TOY_TOWER' is no attention backend of vllm with vision = true"),
+        ("text = false", "text = false\nvision = false", "it runs nothing; drop the claim"),
+        ('{ bfloat16 = "eager" }', '{ float16 = "eager" }', "TOY_TOWER claims no bfloat16"),
+    ],
+)
+def test_what_a_claim_says_of_towers_must_hold_together(wrong: str, right: str, message: str) -> None:
+    assert wrong in WITH_TOWER
+    at = WITH_TOWER.index("[engines.vllm]")
+    with pytest.raises(ProfileError, match=message):
+        world.profile(WITH_TOWER[:at] + WITH_TOWER[at:].replace(wrong, right, 1))

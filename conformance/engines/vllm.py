@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from conformance.runner import Integers
 
 BATCHED = "batched"
-"""The value of the engine option `empty_documents` for which pairs without a document are tokenized here, as a batch."""
+"""The value of the engine option `empty_documents` for which pairs without a document are tokenized here, batched."""
 
 
 class VllmRunner(Runner):
@@ -142,7 +142,10 @@ class VllmRunner(Runner):
         videos: Sequence[Sequence[Any]] | None = None,
     ) -> Generations:
         params = SamplingParams(
-            temperature=0.0, max_tokens=max_tokens, logprobs=top_k, stop_token_ids=[int(each) for each in stop_token_ids]
+            temperature=0.0,
+            max_tokens=max_tokens,
+            logprobs=top_k,
+            stop_token_ids=[int(each) for each in stop_token_ids],
         )
         outputs, effective = self._generate(self._written(prompts, images, videos), params)
         grids = tuple(self._grids) if images is not None or videos is not None else ()
@@ -184,7 +187,9 @@ class VllmRunner(Runner):
             found = self.llm.collective_rpc("conformance_features")[0]
         grids = tuple(grid for each in self._grids for grid in each)
         if not len(found) == len(grids) == len(given):
-            raise ValueError(f"{len(given)} pictures were given, but vLLM made {len(grids)} grids, {len(found)} features")
+            raise ValueError(
+                f"{len(given)} pictures were given, but vLLM made {len(grids)} grids, {len(found)} features"
+            )
         return VisionFeatures((), seen(), np.concatenate([np.array(each, np.float32) for each in found]), grids)
 
     def _pool(self, prompts: list[str], task: str, params: PoolingParams, **tokenizing: Any) -> tuple[Any, Effective]:

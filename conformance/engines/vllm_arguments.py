@@ -26,7 +26,9 @@ def require_version(version: str) -> None:
     minor = ".".join(version.split("+")[0].split(".")[:2])
     if minor not in SUPPORTED:
         releases = ", ".join(f"{each}.*" for each in SUPPORTED)
-        raise Unavailable(f"vLLM {version} is not supported; supported are {releases}: pip install 'vllm=={SUPPORTED[1]}.*'")
+        raise Unavailable(
+            f"vLLM {version} is not supported; supported are {releases}: pip install 'vllm=={SUPPORTED[1]}.*'"
+        )
 
 
 def is_pooled(role: str) -> bool:

@@ -23,9 +23,7 @@ def ask_by_prefill(
     """vLLM's outputs and the candidates' logprobs; `prompts` have the forced tokens at their end."""
     _force(llm, rows, forced, candidates, prefill=True)
     params = [
-        SamplingParams(
-            temperature=0.0, max_tokens=1, prompt_logprobs=REPORTED, detokenize=False, extra_args={ROW: row}
-        )
+        SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=REPORTED, detokenize=False, extra_args={ROW: row})
         for row in range(len(rows))
     ]
     outputs = llm.generate(prompts, params, use_tqdm=False)
@@ -61,7 +59,9 @@ def ask_by_decode(
         came = [int(token) for token in output.outputs[0].token_ids]
         if came != list(tokens):
             at = next((i for i, (one, other) in enumerate(zip(came, tokens)) if one != other), len(came))  # noqa: B905
-            raise ValueError(f"prompt {row}: token {at} was forced to be {tokens[at : at + 1]}, but {came[at : at + 1]} came")
+            raise ValueError(
+                f"prompt {row}: token {at} was forced to be {tokens[at : at + 1]}, but {came[at : at + 1]} came"
+            )
     reported = [output.outputs[0].logprobs or [] for output in outputs]
     read = llm.collective_rpc("conformance_forced")[0]
     return outputs, forced_logprobs(candidates, forced, reported, read)
@@ -71,4 +71,6 @@ def _force(
     llm: Any, rows: Sequence[Sequence[int]], forced: Sequence[Sequence[int]], candidates: Integers, *, prefill: bool
 ) -> None:
     wanted = [candidates[row, : len(tokens)].tolist() for row, tokens in enumerate(forced)]
-    llm.collective_rpc("conformance_force", args=([len(row) for row in rows], [list(t) for t in forced], wanted, prefill))
+    llm.collective_rpc(
+        "conformance_force", args=([len(row) for row in rows], [list(t) for t in forced], wanted, prefill)
+    )

@@ -10,7 +10,6 @@ from conformance import checkpoint
 from conformance.engines.patches import PatchSettings, resize, resized
 from conformance.runner import Prompt, TokenIds
 
-
 PILLOW = "pillow"
 """The value of the engine option `resize` for which pictures are resized here, so that vLLM need not."""
 

@@ -33,11 +33,11 @@ KERNELS = frozenset(
 """Operators that are an attention kernel. A call that dispatches none is counted by its implementation's class."""
 
 
-class _Dispatched(TorchDispatchMode):  # type: ignore[misc]
+class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The attention kernels among the operators that are dispatched while it is active."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.kernels: list[str] = []
 
     def __torch_dispatch__(
