@@ -237,6 +237,7 @@ SEEN = {
     "kernels": {"_C::cpu_attention_with_kv_cache": 8},
     "layers": 4,
     "forwards": 2,
+    "evidence": "counted",
     "vision_attention": "",
     "vision_layers": 0,
     "vision_sequences": 0,
@@ -244,12 +245,18 @@ SEEN = {
 
 
 def test_what_ran_is_what_the_worker_saw() -> None:
-    ran = answers.effective(SEEN)
+    ran = answers.effective([SEEN])
     assert (ran.attention, ran.layers, ran.forwards, ran.vision, ran.evidence) == ("CPU_ATTN", 4, 2, None, "counted")
-    tower = answers.effective(
-        {**SEEN, "vision_attention": "TORCH_SDPA", "vision_layers": 3, "vision_sequences": 5}
-    ).vision
+    beside = {"vision_attention": "TORCH_SDPA", "vision_layers": 3, "vision_sequences": 5}
+    tower = answers.effective([{**SEEN, **beside}]).vision
     assert tower is not None and (tower.attention, tower.layers, tower.sequences) == ("TORCH_SDPA", 3, 5)
+
+
+def test_several_workers_that_did_the_same_are_one_answer_and_others_are_an_error() -> None:
+    assert answers.effective([SEEN, dict(SEEN)]) == answers.effective([SEEN])
+    other = {**SEEN, "kernels": {"_C::cpu_attention_with_kv_cache": 7}}
+    with pytest.raises(ValueError, match=r"workers 0 and 1 did not do the same: .'kernels'"):
+        answers.effective([SEEN, other])
 
 
 def test_grids_are_those_of_the_images_then_of_the_videos() -> None:

@@ -254,6 +254,6 @@ class VllmRunner(Runner):
         self.llm.collective_rpc("conformance_watch", args=(features,))
 
         def seen() -> Effective:
-            return answers.effective(self.llm.collective_rpc("conformance_seen")[0])
+            return answers.effective(self.llm.collective_rpc("conformance_seen"))
 
         yield seen

@@ -114,8 +114,16 @@ def forced_logprobs(
     return values
 
 
-def effective(seen: Mapping[str, Any]) -> Effective:
-    """What ran, from what `Witness.conformance_seen` says."""
+def effective(workers: Sequence[Mapping[str, Any]]) -> Effective:
+    """What ran, from what `Witness.conformance_seen` says in each worker.
+
+    ValueError where workers say different things: then no one answer is what ran.
+    """
+    seen = workers[0]
+    for rank, other in enumerate(workers):
+        if other != seen:
+            differing = {key: (seen[key], other[key]) for key in seen if seen[key] != other[key]}
+            raise ValueError(f"vLLM's workers 0 and {rank} did not do the same: {differing}")
     vision = None
     if seen["vision_sequences"]:
         vision = VisionEffective(seen["vision_attention"], seen["vision_layers"], seen["vision_sequences"])
@@ -126,6 +134,7 @@ def effective(seen: Mapping[str, Any]) -> Effective:
         layers=seen["layers"],
         forwards=seen["forwards"],
         vision=vision,
+        evidence=seen["evidence"],
     )
 
 

@@ -50,10 +50,15 @@ class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Watch:
-    """Counts the attention calls of a model from when it was made; `reset` starts anew."""
+    """Counts the attention calls of a model from when it was made; `reset` starts anew.
 
-    def __init__(self, model: Any, dtype: str, head_dtype: str) -> None:
+    With `is_replayed`, recorded graphs make the calls again without coming by here, so the layers are counted instead.
+    """
+
+    def __init__(self, model: Any, dtype: str, head_dtype: str, *, is_replayed: bool = False) -> None:
         self._model, self._dtype, self._head_dtype = model, dtype, head_dtype
+        self._is_replayed = is_replayed
+        self._resolved: Counter[str] = Counter()
         self._backends: set[str] = set()
         self._tower_backends: set[str] = set()
         self.layers = self.tower_layers = 0
@@ -66,12 +71,13 @@ class Watch:
             if implementation is not None:
                 self.layers += 1
                 self._backends.add(str(backend.get_name()))
-                implementation.forward = self._counted(implementation.forward, _path(implementation))
+                self._resolved[_path(implementation)] += 1
+                implementation.forward = self._counted(implementation.forward, _path(implementation), of_tower=False)
             elif sum(hasattr(each, "attn_backend") for each in module.modules()) == 1:
                 # Of a vision tower: an attention without a cache, whose backend is a member of the enumeration.
                 self.tower_layers += 1
                 self._tower_backends.add(str(backend.name))
-                module.forward = self._counted(module.forward, f"{_path(module)} on {backend.name}")
+                module.forward = self._counted(module.forward, f"{_path(module)} on {backend.name}", of_tower=True)
                 towers.add(name.partition(".")[0])
         model.register_forward_pre_hook(self._on_pass)
         for name in towers:
@@ -83,6 +89,7 @@ class Watch:
     def reset(self) -> None:
         """Forget what was counted."""
         self.kernels: Counter[str] = Counter()
+        self.tower_kernels: Counter[str] = Counter()
         self.passes = self.tower_passes = 0
         self.features: list[torch.Tensor] = []
         self.keeps_features = False
@@ -92,19 +99,20 @@ class Watch:
         return {
             "dtype": self._dtypes(),
             "attention": "+".join(sorted(self._backends)),
-            "kernels": dict(self.kernels),
+            "kernels": dict(self.tower_kernels + (self._resolved if self._is_replayed else self.kernels)),
             "layers": self.layers,
-            "forwards": self.passes,
+            "forwards": 1 if self._is_replayed else self.passes,
+            "evidence": "resolved" if self._is_replayed else "counted",
             "vision_attention": "+".join(sorted(self._tower_backends)),
             "vision_layers": self.tower_layers,
             "vision_sequences": self.tower_passes,
         }
 
-    def _counted(self, forward: Callable[..., Any], path: str) -> Callable[..., Any]:
+    def _counted(self, forward: Callable[..., Any], path: str, *, of_tower: bool) -> Callable[..., Any]:
         def count(*args: Any, **kwargs: Any) -> Any:
             with _Dispatched() as dispatched:
                 answer = forward(*args, **kwargs)
-            self.kernels.update(dispatched.kernels or [path])
+            (self.tower_kernels if of_tower else self.kernels).update(dispatched.kernels or [path])
             return answer
 
         return count
@@ -165,9 +173,16 @@ class Witness:
             dtype, head = (
                 str(each).removeprefix("torch.") for each in (config.dtype, getattr(config, "head_dtype", config.dtype))
             )
-            self._conformance_watch = Watch(self.model_runner.get_model(), dtype, head)
+            self._conformance_watch = Watch(
+                self.model_runner.get_model(), dtype, head, is_replayed=self._replays_graphs()
+            )
         self._conformance_watch.reset()
         self._conformance_watch.keeps_features = features
+
+    def _replays_graphs(self) -> bool:
+        mode = getattr(self.vllm_config.compilation_config, "cudagraph_mode", None)
+        is_cpu = self.model_runner.device.type == "cpu"  # there are none, whatever the configuration says
+        return not is_cpu and mode is not None and bool(mode.has_full_cudagraphs())
 
     def conformance_seen(self) -> dict[str, Any]:
         """What ran since `conformance_watch`."""
