@@ -113,7 +113,7 @@ def test_models_that_score_leave_pooling_to_themselves(role: str) -> None:
 def test_tokens_can_be_forced_on_models_that_generate(role: str) -> None:
     found = arguments(request(role))
     assert found["runner"] == "generate" and found["async_scheduling"] is False
-    assert found["logits_processors"] == ["conformance.engines.vllm_worker:Forced"]
+    assert found["logits_processors"] == ["conformance.engines.vllm_rows:Forced"]
 
 
 @dataclass
@@ -229,6 +229,15 @@ def test_forced_logprobs_are_vllms_own_where_it_reports_them() -> None:
 def test_incomplete_forced_logprobs_are_an_error(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         forced(**change)
+
+
+def test_logprobs_of_chosen_ids_are_taken_as_they_are_if_they_are_all_there() -> None:
+    candidates = np.zeros((2, 2, 3), np.int64)
+    found = answers.chosen_logprobs(candidates, [[1, 2], [3]], [np.full((2, 3), -1.0), np.full((1, 3), -2.0)])
+    assert (found[0] == -1).all() and (found[1, 0] == -2).all() and np.isnan(found[1, 1]).all()
+    for wrong in ([np.zeros((2, 3))], [np.zeros((2, 3)), None], [np.zeros((2, 2)), np.zeros((1, 3))]):
+        with pytest.raises(ValueError, match=r"prompts, but 2 were asked|of shape"):
+            answers.chosen_logprobs(candidates, [[1, 2], [3]], wrong)
 
 
 SEEN = {

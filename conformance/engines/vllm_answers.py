@@ -114,6 +114,21 @@ def forced_logprobs(
     return values
 
 
+def chosen_logprobs(candidates: Integers, forced: Sequence[Sequence[int]], found: Sequence[Any]) -> Floats:
+    """The same of arrays [forced tokens, candidates] that vLLM returns for each row; ValueError for another shape."""
+    values = np.full(candidates.shape, np.nan)
+    if len(found) != len(forced):
+        raise ValueError(f"there are vLLM's logprobs for {len(found)} prompts, but {len(forced)} were asked")
+    for row, (tokens, answer) in enumerate(zip(forced, found, strict=True)):
+        array, wanted = np.asarray(answer if answer is not None else []), (len(tokens), candidates.shape[2])
+        if array.shape != wanted:
+            raise ValueError(
+                f"prompt {row}: vLLM returned logprobs of shape {array.shape}, but {wanted} were asked for"
+            )
+        values[row, : len(tokens)] = array
+    return values
+
+
 def effective(workers: Sequence[Mapping[str, Any]]) -> Effective:
     """What ran, from what `Witness.conformance_seen` says in each worker.
 

@@ -12,7 +12,7 @@ SUPPORTED = ("0.31", "0.32", "0.33")
 """The minor releases that the adapter was written against."""
 
 WORKER = "conformance.engines.vllm_worker.Witness"
-PROCESSOR = "conformance.engines.vllm_worker:Forced"
+PROCESSOR = "conformance.engines.vllm_rows:Forced"
 
 _OF_THE_ADAPTER = ("batch", "batch_size", "empty_documents", "resize")
 """Options that vLLM is not told: it forms its own batches, and the others say what it is given."""
@@ -60,8 +60,6 @@ def engine_arguments(
     else:
         # A step's tokens are known before the next is prepared: what is forced depends on how many there are.
         found |= {"max_logprobs": -1, "logits_processors": [PROCESSOR], "async_scheduling": False}
-        if request.options.get("enable_trace_replay"):  # then vLLM itself forces tokens, and takes no processor beside
-            del found["logits_processors"]
     if request.role == "multimodal":
         found["mm_processor_cache_gb"] = 0  # with it, a picture seen before arrives without its grid
     found = {name: value for name, value in found.items() if name in known or name in ("model", "dtype")}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from vllm import SamplingParams
 
-from conformance.engines.vllm_answers import forced_logprobs
+from conformance.engines.vllm_answers import chosen_logprobs, forced_logprobs
+from conformance.runner import NotSupported
 
 if TYPE_CHECKING:
     from conformance.runner import Floats, Integers
@@ -21,6 +22,8 @@ def ask_by_prefill(
     llm: Any, prompts: list[Any], rows: Sequence[Sequence[int]], forced: Sequence[Sequence[int]], candidates: Integers
 ) -> tuple[Sequence[Any], Floats]:
     """vLLM's outputs and the candidates' logprobs; `prompts` have the forced tokens at their end."""
+    if getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False):
+        return _ask_for_ids(llm, prompts, rows, forced, candidates)
     _force(llm, rows, forced, candidates, prefill=True)
     params = [
         SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=REPORTED, detokenize=False, extra_args={ROW: row})
@@ -65,6 +68,29 @@ def ask_by_decode(
     reported = [output.outputs[0].logprobs or [] for output in outputs]
     read = llm.collective_rpc("conformance_forced")[0]
     return outputs, forced_logprobs(candidates, forced, reported, read)
+
+
+def _ask_for_ids(
+    llm: Any, prompts: list[Any], rows: Sequence[Sequence[int]], forced: Sequence[Sequence[int]], candidates: Integers
+) -> tuple[Sequence[Any], Floats]:
+    """The same on vLLM's second runner of models, which reports chosen ids itself."""
+    if "prompt_logprob_start" not in SamplingParams.__struct_fields__:
+        raise NotSupported(
+            "this vLLM reports no chosen ids by position on its second runner of models; VLLM_USE_V2_MODEL_RUNNER=0 in "
+            "the environment takes the first"
+        )
+    params = [
+        SamplingParams(
+            temperature=0.0,
+            max_tokens=1,
+            prompt_logprob_token_ids=candidates[row, : len(tokens)].tolist(),
+            prompt_logprob_start=len(rows[row]) - 1,
+            detokenize=False,
+        )
+        for row, tokens in enumerate(forced)
+    ]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    return outputs, chosen_logprobs(candidates, forced, [output.prompt_token_id_logprobs for output in outputs])
 
 
 def _force(

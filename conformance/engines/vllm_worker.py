@@ -1,24 +1,19 @@
 """What the adapter adds to a vLLM worker, in whatever process that lives.
 
-`Witness` becomes a part of the worker's class (vLLM's `worker_extension_cls`) and counts the attention calls; `Forced`
-is a logits processor (`logits_processors`) that puts given tokens in the place of sampled ones. Both are named to vLLM
-as text, and they are spoken to through `collective_rpc` in plain lists and numbers, so that nothing has to be pickled.
+`Witness` becomes a part of the worker's class (vLLM's `worker_extension_cls`) and counts the attention calls. It is
+named to vLLM as text, and spoken to through `collective_rpc` in plain lists and numbers, so that nothing is pickled.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
-from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
-ROW = "conformance_row"
-"""The key of a request's `extra_args` that says which of the forced rows it is."""
+from conformance.engines.vllm_rows import ROWS, Row, reading
 
 KERNELS = frozenset(
     {
@@ -138,27 +133,6 @@ class Watch:
             self.features.append(output.detach().to("cpu", torch.float32, copy=True))
 
 
-@dataclass
-class Row:
-    """One prompt with forced tokens: where the first of them stands, the tokens, and the ids to score at each."""
-
-    first: int  # so many tokens has the prompt
-    tokens: Sequence[int]
-    candidates: Sequence[Sequence[int]]
-    is_prefilled: bool  # the tokens are part of what is prefilled, so none is to be put in a sampled one's place
-    found: dict[int, list[float]] = field(default_factory=dict)  # position among the forced tokens -> logprobs
-
-    def read(self, position: int, logits: torch.Tensor) -> None:
-        """Keep the logprobs of a position's candidates; `logits` are [vocabulary]."""
-        # In float64 on the CPU: the rounding under test is the model's, not that of this function.
-        logprobs = torch.log_softmax(logits.to("cpu", torch.float64), dim=-1)
-        self.found[position] = logprobs[torch.tensor(self.candidates[position])].tolist()
-
-
-ROWS: dict[int, Row] = {}
-"""The rows of the question in hand, of this process."""
-
-
 class Witness:
     """A part of the worker: `self` is the worker, with its `model_runner`."""
 
@@ -199,67 +173,16 @@ class Witness:
         ROWS.clear()
         ROWS.update({i: Row(*each, prefill) for i, each in enumerate(zip(firsts, tokens, candidates, strict=True))})
         runner = self.model_runner
-        if prefill and not hasattr(runner, "_conformance_read"):
+        own = "_get_prompt_logprobs_dict"  # the second runner has none: there vLLM is asked for chosen ids
+        if prefill and not hasattr(runner, "_conformance_read") and hasattr(runner, own):
             runner._conformance_read = True
-            runner._get_prompt_logprobs_dict = _reading(runner, runner._get_prompt_logprobs_dict)
+            setattr(runner, own, reading(runner, getattr(runner, own)))
 
     def conformance_forced(self) -> list[list[list[float]]]:
         """The logprobs that were read, by row and position; what was not reached is missing."""
         found = [[row.found[at] for at in sorted(row.found)] for _, row in sorted(ROWS.items())]
         ROWS.clear()
         return found
-
-
-def _reading(runner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """vLLM's own reading of prompt logprobs, which gives the best ids alone, and beside it that of the candidates."""
-
-    def read(hidden: torch.Tensor, scheduled: Mapping[str, int]) -> Any:
-        for name, tokens in scheduled.items() if ROWS else ():
-            request = runner.requests[name]
-            row = _row(request.sampling_params)
-            if row is None or not row.is_prefilled:
-                continue
-            start = request.num_computed_tokens
-            offset = int(runner.query_start_loc.np[runner.input_batch.req_id_to_index[name]]) - start
-            begin = max(row.first - 1, start)
-            end = min(row.first - 1 + len(row.tokens), start + tokens)
-            if begin < end:
-                logits = runner.model.compute_logits(hidden[offset + begin : offset + end])
-                for at, each in enumerate(logits, start=begin - row.first + 1):
-                    row.read(at, each)
-        return original(hidden, scheduled)
-
-    return read
-
-
-class Forced(LogitsProcessor):  # type: ignore[misc]
-    """Reads the unmodified logits of the rows, then leaves one token possible."""
-
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self._running: dict[int, tuple[Row, list[int]]] = {}  # place in the batch -> row, tokens so far
-
-    def is_argmax_invariant(self) -> bool:
-        return False
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        process_dict_updates(self._running, batch_update, _started)
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for place, (row, so_far) in self._running.items():
-            if len(so_far) < len(row.tokens):
-                row.read(len(so_far), logits[place])
-                logits[place] = float("-inf")
-                logits[place, row.tokens[len(so_far)]] = 0.0
-        return logits
-
-
-def _started(params: Any, _: list[int] | None, so_far: list[int]) -> tuple[Row, list[int]] | None:
-    row = _row(params)
-    return None if row is None or row.is_prefilled else (row, so_far)
-
-
-def _row(params: Any) -> Row | None:
-    return ROWS.get((getattr(params, "extra_args", None) or {}).get(ROW, -1))
 
 
 def _path(thing: object) -> str:
