@@ -200,7 +200,7 @@ class AttentionCall:
     window: int | None = None  # a query sees the keys at most window - 1 positions before its own, and none behind
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap), before the mask
     lengths: tuple[int, ...] | None = None
-    page_size: int | None = None  # keys a page; where None, there are no pages, or they are as large as the engine's own
+    page_size: int | None = None  # keys a page; where None, the engine's own choice, pages or none
 
 
 @dataclass(frozen=True)

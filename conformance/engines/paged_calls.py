@@ -8,14 +8,15 @@ multiply the rest of a page by a weight of zero, and an engine's cache holds old
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from conformance.runner import AttentionCall
+from conformance.runner import RAISED, AttentionCall, Effective
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +37,7 @@ class Pages:
     count: int
     tables: NDArray[np.int32]
     lengths: tuple[int, ...]  # keys of each row
+    nobodys: int  # one of the pages that nobody owns
 
     @property
     def owned(self) -> NDArray[np.int64]:
@@ -64,7 +66,7 @@ def lay_out(lengths: Sequence[int], size: int) -> Pages:
     for row, pages in enumerate(needed):
         tables[row, :pages] = _out_of_order(free[start : start + pages])
         start += pages
-    return Pages(size, count, tables, tuple(lengths))
+    return Pages(size, count, tables, tuple(lengths), int(free[-1]))
 
 
 def _out_of_order(pages: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -115,7 +117,8 @@ class Packed:
     def unpacked(self, answer: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """An answer for each query token, [tokens, heads x size], in the queries' `shape`; zeros for padding."""
         found = answer.new_zeros(shape)
-        for row, n, part in zip(found, self.counts, answer.view(-1, shape[1], shape[3]).split(self.counts), strict=True):
+        parts = torch.split(answer.view(-1, shape[1], shape[3]), list(self.counts))
+        for row, n, part in zip(found, self.counts, parts, strict=True):
             row[:, shape[2] - n :] = part.transpose(0, 1)
         return found
 
@@ -130,6 +133,16 @@ def poisoned(pool: torch.Tensor, pages: Pages) -> torch.Tensor:
     pool.fill_(float("nan"))
     pool[torch.from_numpy(pages.owned).to(pool.device)] = HUGE
     return pool
+
+
+def counted(ran: Mapping[tuple[str, str], int], dtype: str, faults: Sequence[Sequence[str]]) -> Effective:
+    """What ran, from the calls answered by the backend's name and the path of its class; two are both named."""
+    kernels: Counter[str] = Counter()
+    for (_, path), calls in ran.items():
+        kernels[path] += calls
+    names = "+".join(sorted({name for name, _ in ran}))
+    answered = sum(not any(each.startswith(RAISED) for each in wrong) for wrong in faults)
+    return Effective(dtype, names, dict(kernels), layers=1, forwards=answered)
 
 
 def on(device: Any, values: Sequence[int] | NDArray[Any], dtype: torch.dtype) -> torch.Tensor:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from conformance.engines.kernel_calls import perform
-from conformance.engines.paged_calls import Packed, Pages, filled_up, lay_out, on, poisoned
+from conformance.engines.paged_calls import Packed, Pages, counted, filled_up, lay_out, on, poisoned
 from conformance.names import unknown
-from conformance.runner import RAISED, AttentionCall, AttentionOutputs, Effective, LoadRequest, Unavailable
+from conformance.runner import AttentionCall, AttentionOutputs, LoadRequest, Unavailable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,24 +76,18 @@ class VllmAttention:
     def answers(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
         """See `Runner.attention`."""
         self._ran.clear()
-        values, faults = perform(
-            calls, self, device=self._device, dtype=self._dtype, repeats=repeats, poison=poison
-        )
-        answered = sum(not any(each.startswith(RAISED) for each in wrong) for wrong in faults)
-        return AttentionOutputs((), effective(self._ran, self._request.dtype, answered), values, faults)
+        values, faults = perform(calls, self, device=self._device, dtype=self._dtype, repeats=repeats, poison=poison)
+        return AttentionOutputs((), counted(self._ran, self._request.dtype, faults), values, faults)
 
     def __call__(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, call: AttentionCall
     ) -> torch.Tensor:
         """The output, [batch, heads, queries, size]."""
         bidirectional = not call.causal and call.window is None
-        made = self._made(
-            _Shape(
-                *(query.shape[1], key.shape[1], query.shape[3]),
-                query.shape[3] ** -0.5 if call.scale is None else call.scale,
-                *(call.window, call.softcap, bidirectional, call.page_size),
-            )
-        )
+        heads, size = query.shape[1], query.shape[3]
+        scale = size**-0.5 if call.scale is None else call.scale
+        shape = _Shape(heads, key.shape[1], size, scale, call.window, call.softcap, bidirectional, call.page_size)
+        made = self._made(shape)
         with self._current(made.config):
             if bidirectional:
                 every = filled_up(query, key.shape[2])
@@ -221,7 +215,7 @@ class VllmAttention:
             "head_dim": shape.size,
         }
         if not isinstance(given, Mapping):
-            raise TypeError(f"hf_overrides is a {type(given).__name__}, but should be a table where calls are made alone")
+            raise TypeError(f"hf_overrides is a {type(given).__name__}, but for the suite attention should be a table")
         arguments = {"enforce_eager": True, **options, "hf_overrides": {**given, **heads}}
         return EngineArgs(model=self._request.folder, dtype=self._request.dtype, **arguments).create_engine_config()
 
@@ -244,15 +238,6 @@ class VllmAttention:
                 yield
         finally:
             torch.set_default_dtype(before)
-
-
-def effective(ran: Mapping[tuple[str, str], int], dtype: str, answered: int) -> Effective:
-    """What ran, from the calls answered by backend's name and implementation: two backends are named both."""
-    kernels: Counter[str] = Counter()
-    for (_, path), calls in ran.items():
-        kernels[path] += calls
-    names = sorted({name for name, _ in ran})
-    return Effective(dtype, " and ".join(names), dict(kernels), layers=1, forwards=answered)
 
 
 def _path(kind: type) -> str:

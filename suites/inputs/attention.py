@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from conformance.runner import AttentionCall
 from suites.inputs.attention_forms import LENGTHS, SIZES, Form, Shapes, forms, on_pages, windowed_on_pages
@@ -88,6 +88,11 @@ class AttentionInputs:
         """Queries that each point at one key, whose values say where it lies."""
         return pointed(self._suited((*self.square, *self.padded), claim), dtype, self.seed)
 
+    def visible_on_pages(self, dtype: str, claim: Claim | None) -> tuple[AttentionCall, ...]:
+        """All scores equal and values one-hot, in pages of every size that is claimed, with windows where they are."""
+        windowed = self.paged_sliding(claim) if claim is not None and claim.window else ()
+        return self.visible((*self.paged(claim), *windowed), dtype, claim)
+
     def pointed_on_pages(self, dtype: str, claim: Claim | None) -> Pointed:
         """The same in pages of every size that is claimed."""
         return pointed(self._suited(self.paged(claim), claim), dtype, self.seed)
@@ -100,7 +105,8 @@ class AttentionInputs:
 @cache
 def inputs(seed: int = 0, shapes: Shapes = "quick") -> AttentionInputs:
     """The forms; "full" crosses head sizes, groups and lengths, "quick" takes each of them at least once."""
-    return AttentionInputs(seed=seed, repeats=24 if shapes == "quick" else 300, **forms(seed, shapes))
+    found: dict[str, Any] = dict(forms(seed, shapes))
+    return AttentionInputs(seed=seed, repeats=24 if shapes == "quick" else 300, **found)
 
 
 def _page_sizes(claim: Claim | None) -> tuple[int, ...]:

@@ -124,6 +124,8 @@ def _visible(form: Form, rng: np.random.Generator, dtype: str) -> tuple[Any, ...
 
     lengths = form.lengths or (form.keys,) * form.batch
     value, repeated = one_hot_values(lengths, form.heads[1], form.keys, form.size)
+    if form.page_size is not None:  # so that keys of another row show as others than the row's own
+        value = np.stack([np.roll(each, row, axis=-1) for row, each in enumerate(value)])
     query = np.zeros((len(value), form.heads[0], form.queries, form.size))
     return (query, np.zeros(value.shape), value), None if form.lengths is None else repeated
 
