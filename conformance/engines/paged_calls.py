@@ -104,6 +104,11 @@ class Packed:
         """The keys of each row that an engine has computed before."""
         return tuple(length - count for length, count in zip(self.lengths, self.counts, strict=True))
 
+    @property
+    def decodes(self) -> bool:
+        """Whether each row has one query, and some of them keys that an engine has computed before."""
+        return max(self.counts) == 1 < max(self.lengths)
+
     def keys(self, tensor: torch.Tensor, starts: Sequence[int], stops: Sequence[int]) -> torch.Tensor:
         """[tokens, kv_heads, size] of keys or values [batch, kv_heads, keys, size], each row's from start to stop."""
         rows = zip(tensor, starts, stops, strict=True)

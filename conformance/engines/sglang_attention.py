@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _NO_WINDOW = -1
 _SHAPES_KEPT = 64
+_ALONE = {"attn_tp_size": 1, "attn_dcp_rank": 0}
+"""What a process says of itself that computes attention alone; SGLang asks for it even so."""
 _SPARE = 7
 """Entries of a request's table behind its longest row's keys."""
 
@@ -71,15 +73,17 @@ class SglangAttention:
         from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
         from sglang.srt.mem_cache.memory_pool import KVWriteLoc
         from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
-        from sglang.srt.runtime_context import get_context
+        from sglang.srt.runtime_context import get_context, get_parallel
 
         arguments = self._resolved(query.shape[1], key.shape[1], query.shape[3], call.page_size)
         get_context().set_server_args(arguments)
-        name, page_size = _resolution(arguments)
+        name, page_size = _resolution(arguments, decodes=rows.decodes)
         if call.page_size not in (None, page_size):
             raise ValueError(f"SGLang gives {name} pages of {page_size}, not of {call.page_size}")
         pages = lay_out(rows.lengths, page_size)
-        runner = self._runner(arguments, pages, key, call)
+        with get_parallel().override(**_ALONE):
+            runner = self._runner(arguments, pages, key, call)
+            backend = ATTENTION_BACKENDS[name](runner)
         requests = np.arange(len(rows.lengths), 0, -1)  # the first row stands last; SGLang keeps 0 for padding
         table = runner.req_to_token_pool.req_to_token
         table.fill_(pages.nobodys * page_size)
@@ -87,7 +91,6 @@ class SglangAttention:
         every = on(table.device, pages.slots(starts, rows.lengths), table.dtype)
         for request, slots in zip(requests, torch.split(every, list(rows.lengths)), strict=True):
             table[request, : len(slots)] = slots
-        backend = ATTENTION_BACKENDS[name](runner)
         layer = _layer(query, key, call)
         if any(rows.before):
             slots = on(query.device, pages.slots(starts, rows.before), torch.int64)
@@ -96,7 +99,7 @@ class SglangAttention:
         batch = _batch(rows, pages, requests, query.device)
         runner.kv_index_translator.bind_own_plan(batch)
         tokens = [rows.queries(query), *(rows.keys(each, rows.before, rows.lengths) for each in (key, value))]
-        with forward_context(ForwardContext(attn_backend=backend)):
+        with get_parallel().override(**_ALONE), forward_context(ForwardContext(attn_backend=backend)):
             backend.init_forward_metadata(batch)
             answer = layer(*(each.flatten(1) for each in tokens), batch)
         self._ran[name, f"{type(backend).__module__}.{type(backend).__qualname__}"] += 1
@@ -166,13 +169,13 @@ class SglangAttention:
         return runner
 
 
-def _resolution(arguments: Any) -> tuple[str, int]:
-    """The attention backend and page size that SGLang resolved; both names where it takes two."""
+def _resolution(arguments: Any, *, decodes: bool) -> tuple[str, int]:
+    """The attention backend that SGLang resolved for such a step, and the page size."""
     from sglang.srt.arg_groups.overrides import attention_backends_of, resolved_view
 
     view = resolved_view(arguments)
-    names = dict.fromkeys(attention_backends_of(view))
-    return "+".join(names), int(view.page_size)
+    prefill, decode = attention_backends_of(view)
+    return str(decode if decodes else prefill), int(view.page_size)
 
 
 def _layer(query: torch.Tensor, key: torch.Tensor, call: AttentionCall) -> Any:
@@ -192,13 +195,12 @@ def _layer(query: torch.Tensor, key: torch.Tensor, call: AttentionCall) -> Any:
 
 
 def _batch(rows: Packed, pages: Pages, requests: NDArray[Any], device: torch.device) -> Any:
-    """A step of these rows: decoding where each has one query, some of them behind keys, and extending otherwise."""
+    """A step of these rows."""
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 
-    decodes = max(rows.counts) == 1 < max(rows.lengths)
     spans = list(zip(rows.before, rows.lengths, strict=True))
     batch = ForwardBatch(
-        forward_mode=ForwardMode.DECODE if decodes else ForwardMode.EXTEND,
+        forward_mode=ForwardMode.DECODE if rows.decodes else ForwardMode.EXTEND,
         batch_size=len(rows.lengths),
         input_ids=torch.zeros(sum(rows.counts), dtype=torch.int64, device=device),
         req_pool_indices=on(device, requests, torch.int64),
@@ -208,7 +210,7 @@ def _batch(rows: Packed, pages: Pages, requests: NDArray[Any], device: torch.dev
         seq_lens_sum=sum(rows.lengths),
         positions=torch.cat([torch.arange(start, stop) for start, stop in spans]).to(device),
     )
-    if not decodes:
+    if not rows.decodes:
         batch.extend_num_tokens = sum(rows.counts)
         batch.extend_prefix_lens = on(device, rows.before, torch.int32)
         batch.extend_prefix_lens_cpu = list(rows.before)
