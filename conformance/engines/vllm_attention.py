@@ -18,7 +18,6 @@ import torch
 
 from conformance.engines.kernel_calls import perform
 from conformance.engines.paged_calls import Packed, Pages, counted, filled_up, lay_out, on, poisoned
-from conformance.names import unknown
 from conformance.runner import AttentionCall, AttentionOutputs, LoadRequest, Unavailable
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _LAYER = "attention.0"  # vLLM reads the layer's number from its name
 _SHAPES_KEPT = 64
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """What a layer is made for."""
 
     heads: int
@@ -57,17 +56,20 @@ class _Layer:
 
 
 class VllmAttention:
-    """The attention backend of a request, whose `options` are vLLM's engine arguments.
+    """The attention backend of a request; `arguments` are vLLM's engine arguments for it.
 
-    Raises Unavailable where this vLLM knows no attention backend of that name.
+    Raises Unavailable where this vLLM's attention backends do not say how their caches are laid out.
     """
 
-    def __init__(self, request: LoadRequest) -> None:
-        from vllm.v1.attention.backends.registry import AttentionBackendEnum
+    def __init__(self, request: LoadRequest, arguments: Mapping[str, Any]) -> None:
+        from vllm.v1.attention.backend import AttentionBackend
 
-        if request.attention not in (names := [each.name for each in AttentionBackendEnum]):
-            raise Unavailable(unknown("attention backend of vLLM", request.attention, names))
-        self._request = request
+        if not hasattr(AttentionBackend, "supported_kv_cache_layouts"):
+            raise Unavailable(
+                "this vLLM's attention backends cannot be called alone: they do not say how their caches are laid out "
+                "(supported_kv_cache_layouts, which vLLM 0.32 has)"
+            )
+        self._request, self._arguments = request, dict(arguments)
         self._device = torch.device(request.device)
         self._dtype = getattr(torch, request.dtype)
         self._made = lru_cache(_SHAPES_KEPT)(self._make)
@@ -86,7 +88,7 @@ class VllmAttention:
         bidirectional = not call.causal and call.window is None
         heads, size = query.shape[1], query.shape[3]
         scale = size**-0.5 if call.scale is None else call.scale
-        shape = _Shape(heads, key.shape[1], size, scale, call.window, call.softcap, bidirectional, call.page_size)
+        shape = Shape(heads, key.shape[1], size, scale, call.window, call.softcap, bidirectional, call.page_size)
         made = self._made(shape)
         with self._current(made.config):
             if bidirectional:
@@ -173,7 +175,7 @@ class VllmAttention:
         common = CommonAttentionMetadata(**{name: each for name, each in given.items() if name in known})
         return made.builder.build(common_prefix_len=0, common_attn_metadata=common)
 
-    def _make(self, shape: _Shape) -> _Layer:
+    def _make(self, shape: Shape) -> _Layer:
         from vllm.model_executor.layers.attention import Attention
         from vllm.model_executor.layers.attention.encoder_only_attention import EncoderOnlyAttention
         from vllm.v1.kv_cache_interface import EncoderOnlyAttentionSpec
@@ -200,24 +202,11 @@ class VllmAttention:
             builder = layer.attn_backend.get_builder_cls()(spec, [_LAYER], config, self._device)
         return _Layer(config, layer, builder, page_size)
 
-    def _config(self, shape: _Shape) -> Any:
+    def _config(self, shape: Shape) -> Any:
         """vLLM's configuration of a model whose heads are the call's; metadata is sized by it."""
         from vllm.engine.arg_utils import EngineArgs
 
-        options: dict[str, Any] = {**self._request.options, "attention_backend": self._request.attention}
-        options.pop("batch_size", None)  # of the suite's, and no model is served
-        if shape.page_size is not None:
-            options["block_size"] = shape.page_size
-        given = options.pop("hf_overrides", {})
-        heads = {
-            "num_attention_heads": shape.heads,
-            "num_key_value_heads": shape.kv_heads,
-            "head_dim": shape.size,
-        }
-        if not isinstance(given, Mapping):
-            raise TypeError(f"hf_overrides is a {type(given).__name__}, but for the suite attention should be a table")
-        arguments = {"enforce_eager": True, **options, "hf_overrides": {**given, **heads}}
-        return EngineArgs(model=self._request.folder, dtype=self._request.dtype, **arguments).create_engine_config()
+        return EngineArgs(**arguments_for(self._arguments, shape)).create_engine_config()
 
     def _cache(self, made: _Layer, pages: Pages, kv_heads: int, size: int) -> torch.Tensor:
         """A cache of so many pages as [pages, kv_heads, page_size, 2 x size], in the backend's own order of memory."""
@@ -238,6 +227,16 @@ class VllmAttention:
                 yield
         finally:
             torch.set_default_dtype(before)
+
+
+def arguments_for(arguments: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
+    """The engine arguments, for a model with such heads and pages. TypeError where they change models by a function."""
+    given = arguments.get("hf_overrides") or {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"hf_overrides is a {type(given).__name__}, but for calls without a model should be a table")
+    heads = {"num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.size}
+    pages = {} if shape.page_size is None else {"block_size": shape.page_size}
+    return {**arguments, **pages, "hf_overrides": {**given, **heads}}
 
 
 def _path(kind: type) -> str:
