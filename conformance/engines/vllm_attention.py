@@ -223,7 +223,7 @@ class VllmAttention:
         before = torch.get_default_dtype()
         torch.set_default_dtype(self._dtype)
         try:
-            with set_current_vllm_config(config):
+            with set_current_vllm_config(config), torch.inference_mode():  # as vLLM computes; else no kernel is seen
                 yield
         finally:
             torch.set_default_dtype(before)
