@@ -85,6 +85,8 @@ def not_supported(
     variants, wanted = profile.engines[claim.engine].variants, parameters.get("variant")
     if wanted is not None and wanted not in variants:
         return f"the profile claims no variant {wanted!r} of {claim.engine}; {did_you_mean(str(wanted), variants)}"
+    if parameters.get("paged") is True and claim.page_sizes is None:
+        return f"{source(claim)} without page_sizes, and the test asks for keys in pages of each of them"
     if "masked_rows" in parameters and parameters["masked_rows"] != claim.masked_rows:
         return f'{source(claim)} without masked_rows = "{parameters["masked_rows"]}", and the test asks for it'
     return ""

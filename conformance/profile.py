@@ -20,7 +20,7 @@ BATCH_FORMS = ("padded", "unpadded", "chunked", "decode")
 class Claim:
     """What one attention backend does on one engine. `head_sizes` and `page_sizes` are None where any will do.
 
-    What is not claimed (softcap, window, deterministic, masked_rows, denormals) is not asked of its kernels.
+    What is not claimed (pages, softcap, window, deterministic, masked_rows, denormals) is not asked of its kernels.
     """
 
     engine: str

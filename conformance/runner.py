@@ -187,6 +187,9 @@ class AttentionCall:
     served dtype. Of row b the first `lengths[b]` keys count, all where `lengths` is None; the rest is padding. The
     queries are the last of their row's keys, so query i stands at position lengths[b] - queries + i, and where that is
     negative it is padding too, whose output means nothing.
+
+    An engine whose kernels read a cache in pages lays the keys and values out in pages of `page_size`, wherever they
+    may lie; a kernel without pages cannot be asked for one.
     """
 
     query: Floats
@@ -197,6 +200,7 @@ class AttentionCall:
     window: int | None = None  # a query sees the keys at most window - 1 positions before its own, and none behind
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap), before the mask
     lengths: tuple[int, ...] | None = None
+    page_size: int | None = None  # keys a page; where None, the engine's own choice, pages or none
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 The promises hold for the attention function that the layers of a model with the role `attention` call, and for any
 other kernel that answers the same calls. Which keys a query sees, which head it reads and which page is shown exactly,
-by values chosen for it; the numbers are held against exact attention, within the rounding of the claimed class.
+by values chosen for it; the numbers are held against exact attention, within the rounding of the claimed class. A
+kernel that reads its keys from pages is asked in every page size that its profile claims.
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ class Attention(ConformanceSuite):
     capped = _numeric("capped")
     scaled = _numeric("scaled")
     masked = _numeric("masked")
+    shown_on_pages = _asked(lambda ask: ask.inputs.visible_on_pages(ask.runner.request.dtype, ask.claim))
+    pointed_on_pages = _asked(lambda ask: ask.inputs.pointed_on_pages(ask.runner.request.dtype, ask.claim).calls)
+    paged = _asked(lambda ask: ask.inputs.numeric(ask.inputs.paged(ask.claim), ask.runner.request.dtype, ask.claim))
+    paged_sliding = _asked(
+        lambda ask: ask.inputs.numeric(ask.inputs.paged_sliding(ask.claim), ask.runner.request.dtype, ask.claim)
+    )
     denormal = _asked(lambda ask: ask.inputs.denormal(ask.runner.request.dtype, ask.claim))
 
     @observation(reference=False, yardstick=False)
@@ -91,7 +98,11 @@ class Attention(ConformanceSuite):
     def test_queries_see_no_padding(self) -> None:
         self.judge_keys("shown_in_rows", "padded")
 
-    @requirement("ATT-050", "A query MUST see the keys of its window, and no other.", parameters={"window": True})
+    @requirement(
+        "ATT-050",
+        "A query MUST see the keys of its window, and no other.",
+        parameters={"window": True, "narrowest_window": 1},
+    )
     def test_queries_see_their_windows(self) -> None:
         self.judge_keys("shown_in_windows", "windowed")
 
@@ -185,15 +196,52 @@ class Attention(ConformanceSuite):
         outputs = self.answers("denormal", calls)
         self.judge(criteria.attention_probes.denormals_stay(calls, outputs, dtype=self.bench.dtype))
 
+    @requirement(
+        "ATT-180",
+        "In pages, a query MUST see the keys of its row up to its own position, or of its window, and nothing else.",
+        parameters={"paged": True},
+    )
+    def test_queries_see_their_pages(self) -> None:
+        calls = self.bench.inputs.visible_on_pages(self.bench.dtype, self.bench.claim)
+        self.judge(criteria.attention_probes.sees_its_keys(calls, self.answers("shown_on_pages", calls)))
+
+    @requirement(
+        "ATT-190",
+        "A query that points at one key MUST get that key's value in every page size, wherever the pages lie.",
+        parameters={"paged": True},
+    )
+    def test_keys_are_found_on_pages(self) -> None:
+        asked = self.bench.inputs.pointed_on_pages(self.bench.dtype, self.bench.claim)
+        outputs = self.answers("pointed_on_pages", asked.calls)
+        found = criteria.attention_probes.reads_what_it_points_at
+        self.judge(found(asked.calls, outputs, asked.targets, dtype=self.bench.dtype))
+
+    @requirement(
+        "ATT-200",
+        "Outputs over pages MUST be exact within claimed rounding, in prefill, extending and decoding.",
+        parameters={"paged": True},
+    )
+    def test_paged_outputs_agree(self) -> None:
+        self.judge_numbers("paged", self.bench.inputs.paged(self.bench.claim))
+
+    @requirement(
+        "ATT-210",
+        "Outputs of sliding windows over pages MUST be exact within claimed rounding.",
+        parameters={"paged": True, "window": True},
+    )
+    def test_paged_sliding_outputs_agree(self) -> None:
+        self.judge_numbers("paged_sliding", self.bench.inputs.paged_sliding(self.bench.claim))
+
     @property
     def claimed(self) -> dict[str, Any]:
         """Dtype and precision, by which numbers are judged."""
         return {"dtype": self.bench.dtype, "precision": self.bench.precision}
 
-    def numeric(self, forms: str) -> tuple[AttentionCall, ...]:
-        """The calls of these forms, with their numbers."""
+    def numeric(self, name: str, forms: Sequence[attention.Form] | None = None) -> tuple[AttentionCall, ...]:
+        """The calls of these forms, or of those of that name, with their numbers."""
         inputs = self.bench.inputs
-        calls: tuple[AttentionCall, ...] = inputs.numeric(getattr(inputs, forms), self.bench.dtype, self.bench.claim)
+        chosen = getattr(inputs, name) if forms is None else forms
+        calls: tuple[AttentionCall, ...] = inputs.numeric(chosen, self.bench.dtype, self.bench.claim)
         return calls
 
     def answers(self, name: str, calls: Sequence[AttentionCall], repeats: int = 1) -> AttentionOutputs:
@@ -210,7 +258,7 @@ class Attention(ConformanceSuite):
         calls = inputs.visible(getattr(inputs, forms), self.bench.dtype, self.bench.claim)
         self.judge(criteria.attention_probes.sees_its_keys(calls, self.answers(name, calls)))
 
-    def judge_numbers(self, forms: str) -> None:
-        """Answers to the calls of these forms are right within the claimed rounding."""
-        calls = self.numeric(forms)
-        self.judge(criteria.attention.agrees(calls, self.answers(forms, calls), **self.claimed))
+    def judge_numbers(self, name: str, forms: Sequence[attention.Form] | None = None) -> None:
+        """Answers to the calls of these forms, or of those of that name, are right within the claimed rounding."""
+        calls = self.numeric(name, forms)
+        self.judge(criteria.attention.agrees(calls, self.answers(name, calls), **self.claimed))

@@ -67,6 +67,7 @@ def test_an_encoder_on_attention_without_encoder_support_is_not_supported() -> N
         ("vision = false", {"vision": True}, "vision tower"),
         ('batch = ["padded"]', {"batch": "decode"}, "needs 'decode'"),
         ("deterministic = false", {"deterministic": True}, "bit-equal"),
+        ("softcap = true", {"paged": True}, "without page_sizes"),
         ('when = { device = "*B580*" }', {}, "does not hold here"),
     ],
 )

@@ -24,6 +24,7 @@ EVERYTHING = Claim(
     "plain",
     {"bfloat16": "fused", "float16": "fused", "float32": "ieee"},
     dict.fromkeys(("bfloat16", "float16", "float32"), (KERNEL,)),
+    page_sizes=(16,),
     softcap=True,
     window=True,
     deterministic=True,

@@ -31,6 +31,8 @@ def words(call: AttentionCall) -> str:
     if call.lengths is not None:
         some = ", ".join(map(str, call.lengths[:6])) + (" ..." if len(call.lengths) > 6 else "")
         said.append(f"lengths {some}")
+    if call.page_size is not None:
+        said.append(f"pages of {call.page_size}")
     return ", ".join(said)
 
 
@@ -108,7 +110,8 @@ def kept(
     arrays: dict[str, Any] = {"query": call.query, "key": call.key, "value": call.value, "x": x, "r": r, "e": e}
     if call.lengths is not None:
         arrays["lengths"] = np.array(call.lengths, dtype=np.int64)
-    for name in ("causal", "scale", "window", "softcap"):  # once for each row: the arrays share their leading axis
+    # Once for each row: the arrays share their leading axis.
+    for name in ("causal", "scale", "window", "softcap", "page_size"):
         if (argument := getattr(call, name)) is not None:
             arrays[name] = np.full(len(call.query), argument)
     return {name: np.asarray(array) for name, array in arrays.items() if array is not None}
