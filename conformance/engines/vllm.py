@@ -16,8 +16,11 @@ from vllm import LLM, PoolingParams, SamplingParams
 
 from conformance.engines import vllm_answers as answers
 from conformance.engines.vllm_arguments import engine_arguments, require_version
+from conformance.engines.vllm_attention import VllmAttention
 from conformance.engines.vllm_prompts import PILLOW, PicturePrompts
 from conformance.runner import (
+    AttentionCall,
+    AttentionOutputs,
     ClassLogits,
     Effective,
     ForcedLogprobs,
@@ -49,7 +52,7 @@ class VllmRunner(Runner):
     capabilities = frozenset(
         {
             *("embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens"),
-            "vision_features",
+            *("vision_features", "attention"),
         }
     )
 
@@ -67,6 +70,10 @@ class VllmRunner(Runner):
         )
         if isinstance(arguments.get("pooler_config"), dict):
             arguments["pooler_config"] = PoolerConfig(**arguments["pooler_config"])
+        self._attention: VllmAttention | None = None
+        if self.request.role == "attention":  # of kernels alone, for which no model is loaded
+            self._attention = VllmAttention(self.request, arguments)
+            return self
         self.llm = LLM(**arguments)
         self._tokenizer = self.llm.get_tokenizer()
         self._limit = self.request.parameters.get("max_tokens")
@@ -81,9 +88,17 @@ class VllmRunner(Runner):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._attention is not None:
+            self._attention = None
+            return
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         gc.collect()
+
+    def attention(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
+        if self._attention is None:
+            raise NotSupported("vLLM's kernels are called alone where the model was loaded for the role attention")
+        return self._attention.answers(calls, repeats=repeats, poison=poison)
 
     def embed(self, prompts: Sequence[str], *, dimensions: int | None = None) -> Vectors:
         outputs, effective = self._pool(list(prompts), "embed", PoolingParams(dimensions=dimensions))

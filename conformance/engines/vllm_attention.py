@@ -73,7 +73,8 @@ class VllmAttention:
         self._device = torch.device(request.device)
         self._dtype = getattr(torch, request.dtype)
         self._made = lru_cache(_SHAPES_KEPT)(self._make)
-        self._ran: Counter[tuple[str, str]] = Counter()  # calls answered, by backend and class of its implementation
+        self._ran: Counter[tuple[str, str]] = Counter()  # calls answered, by backend and kernel
+        self._kernels: list[str] = []  # of the step in hand
 
     def answers(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
         """See `Runner.attention`."""
@@ -97,7 +98,7 @@ class VllmAttention:
                 answer = answer[:, :, key.shape[2] - query.shape[2] :]
             else:
                 answer = self._from_pages(made, query, key, value, Packed.of(call))
-        self._ran[made.backend.get_name(), _path(type(made.layer.impl))] += 1
+        self._ran.update((made.backend.get_name(), kernel) for kernel in self._kernels)
         return answer
 
     def _from_pages(
@@ -140,8 +141,14 @@ class VllmAttention:
     def _forward(
         self, made: _Layer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cache: torch.Tensor, step: Any
     ) -> torch.Tensor:
+        from conformance.engines.vllm_watch import Dispatched
+
         answer = torch.full_like(query, float("nan"))  # what a kernel does not write shows
-        found = made.layer.impl.forward(made.layer, query, key, value, cache, step, output=answer)
+        with Dispatched() as dispatched:
+            found = made.layer.impl.forward(made.layer, query, key, value, cache, step, output=answer)
+        self._kernels = dispatched.kernels or [
+            f"{type(made.layer.impl).__module__}.{type(made.layer.impl).__qualname__}"
+        ]
         return answer if found is None else found
 
     def _metadata(
@@ -237,7 +244,3 @@ def arguments_for(arguments: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
     heads = {"num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.size}
     pages = {} if shape.page_size is None else {"block_size": shape.page_size}
     return {**arguments, **pages, "hf_overrides": {**given, **heads}}
-
-
-def _path(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"

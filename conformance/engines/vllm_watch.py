@@ -22,7 +22,7 @@ KERNELS = frozenset(
 """Operators that are an attention kernel. A call that dispatches none is counted by its implementation's class."""
 
 
-class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The attention kernels among the operators that are dispatched while it is active."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Watch:
 
     def _counted(self, forward: Callable[..., Any], path: str, *, of_tower: bool) -> Callable[..., Any]:
         def count(*args: Any, **kwargs: Any) -> Any:
-            with _Dispatched() as dispatched:
+            with Dispatched() as dispatched:
                 answer = forward(*args, **kwargs)
             (self.tower_kernels if of_tower else self.kernels).update(dispatched.kernels or [path])
             return answer
