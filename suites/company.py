@@ -226,6 +226,7 @@ def joined(found: Sequence[Answers]) -> Answers:
 def together(first: Effective, then: Effective) -> Effective:
     """What ran in two calls; where they disagree on dtype or attention backend, both are named."""
     vision = first.vision
+    known = first.cached_tokens is not None and then.cached_tokens is not None
     if vision is None or then.vision is None:
         vision = then.vision or vision
     else:
@@ -238,6 +239,7 @@ def together(first: Effective, then: Effective) -> Effective:
         attention=_both(first.attention, then.attention),
         kernels=dict(Counter(first.kernels) + Counter(then.kernels)),
         forwards=first.forwards + then.forwards,
+        cached_tokens=(first.cached_tokens or 0) + (then.cached_tokens or 0) if known else None,
     )
 
 
