@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
+from conformance.engines import chunked
 from conformance.engines.kernel_calls import perform
 from conformance.engines.loaded_model import LoadedModel
 from conformance.engines.model_attention import ModelAttention
@@ -102,6 +103,7 @@ class TransformersRunner(LoadedModel):
             pad_token_id=self.tokenizer.pad_token_id,
             return_dict_in_generate=True,
             output_logits=True,
+            prefill_chunk_size=self._chunk or None,
         )
         shape = (len(rows), max_tokens)
         ids: list[TokenIds] = [()] * len(rows)
@@ -223,12 +225,33 @@ class TransformersRunner(LoadedModel):
         beside = self._picture_arguments(inputs, pictures)
         if self.vision:
             positions = self.vision.positions(inputs, mask, positions, beside)
+        if self._chunk:
+            return self._prefill_in_chunks(inputs, mask, positions, keep)
         if self._can_keep_logits:
             beside["logits_to_keep"] = keep  # type: ignore[assignment]
         output = self.model(
             input_ids=inputs, attention_mask=mask, position_ids=positions, use_cache=use_cache, **beside
         )
         return output, output.logits[:, -keep:], mask, positions[..., -1:]
+
+    def _prefill_in_chunks(
+        self, inputs: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, keep: int
+    ) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
+        if self.vision is not None:
+            raise NotSupported(f"{chunked.OPTION}: pictures are read in one pass with the text around them")
+        outputs = chunked.passes(
+            self.model,
+            inputs,
+            mask,
+            positions,
+            size=self._chunk,
+            cache=self._cache_name,
+            keep=keep if self._can_keep_logits else None,
+        )
+        logits: list[torch.Tensor] = []
+        for output in outputs:
+            logits.append(output.logits)
+        return output, torch.cat(logits, dim=1)[:, -keep:], mask, positions[..., -1:]
 
     def _score_by_prefill(
         self,
