@@ -153,8 +153,8 @@ class Bench:
     layers: int | None = None  # the model's attention layers, where its configuration says
     vision: VisionRequested | None = None  # None for a model without a vision tower
     claim: Claim | None = None  # the profile's for the attention backend; None where there is no profile
-    directions: Mapping[str, Any] = field(default_factory=dict)  # of known faults: injection -> D
     variants: Mapping[str, Variation] = field(default_factory=dict)  # that the profile claims of the engine
+    directions: Mapping[str, Any] = field(default_factory=dict)  # of known faults: injection -> D
 
 
 class Underpowered(AssertionError):
