@@ -43,7 +43,7 @@ def test_passes_that_nobody_counted_decide_nothing() -> None:
         (47, Verdict.UNDERPOWERED, "tokens from the cache is 47"),
         (0, Verdict.UNDERPOWERED, "the whole blocks of 16"),
         (None, Verdict.UNDERPOWERED, "a hit that nobody saw"),
-        (51, Verdict.FAIL, "no more are shared"),
+        (51, Verdict.FAIL, "beyond those that are shared is 1"),
     ],
 )
 def test_a_cache_must_have_had_the_blocks_that_are_shared_and_no_more(

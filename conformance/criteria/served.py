@@ -55,7 +55,8 @@ def from_cache(found: Effective, *, shared: Sequence[int], block: int) -> Judgem
         return conclude(name, compared, [Measure(told, Decides.POWER)], rows={})
     blocks = sum(tokens // block * block for tokens in shared)
     least = Figure("tokens from the cache", found.cached_tokens, blocks, "min", f"the whole blocks of {block} tokens")
-    most = Figure("tokens from the cache, at most", found.cached_tokens, sum(shared), "max", "no more are shared")
+    beyond = max(0, found.cached_tokens - sum(shared))
+    most = Figure("tokens from the cache beyond those that are shared", beyond, 0.0, "max", "they are of other prompts")
     rows = {"shared": np.array(shared, dtype=np.int64)}
     return conclude(name, compared, [Measure(most, Decides.EXACT), Measure(least, Decides.POWER)], rows=rows)
 
