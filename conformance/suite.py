@@ -168,6 +168,8 @@ class ConformanceSuite(unittest.TestCase):
     """What a model is loaded for; the catalogue's models say which roles they play."""
     causal: ClassVar[bool] = True
     """False where attention is bidirectional: attention backends without encoder support cannot run it."""
+    against_itself: ClassVar[bool] = False
+    """True where the engine is held against itself alone, so that what is wrong with all of its answers goes unseen."""
     single_calls: ClassVar[bool] = False
     """True where the observations are of single kernel calls, so that the model's layers say nothing about them."""
     needs: ClassVar[frozenset[str]] = frozenset()

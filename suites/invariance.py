@@ -53,6 +53,8 @@ class Invariance(InCompany):
     another token at a place of each.
     """
 
+    against_itself = True
+
     @staticmethod
     def edited_some(ask: Ask, places: Sequence[tuple[int, int]]) -> Observation:
         """The answers to prompts, each with another token at a place: (row, place)."""
