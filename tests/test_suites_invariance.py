@@ -18,9 +18,9 @@ from conformance.runner import Effective
 from conformance.suite import Answers, Ask
 from conformance.tokenization import Tokenizer
 from conformance.verdict import Verdict
-from suites import invariance
+from suites import invariance, variants
 
-SUITES: dict[str, type[invariance.Invariance]] = {
+SUITES: dict[str, type[variants.Invariance]] = {
     "embedding-qwen3": invariance.EmbeddingInvariance,
     "generation-qwen3": invariance.GenerationInvariance,
 }

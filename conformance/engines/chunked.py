@@ -47,6 +47,18 @@ def passes(
         yield output
 
 
+def logits(
+    model: Any, inputs: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, keep: int, *, keeps: bool, **how: Any
+) -> tuple[Any, torch.Tensor]:
+    """The last chunk's output, and the logits of the last `keep` columns; `keeps` says whether the model can leave out
+    others, `how` as in `passes`.
+    """
+    found = []
+    for output in passes(model, inputs, mask, positions, keep=keep if keeps else None, **how):
+        found.append(output.logits)
+    return output, torch.cat(found, dim=1)[:, -keep:]
+
+
 def states(model: Any, inputs: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, **how: Any) -> Any:
     """An output with the last hidden states of all chunks as one; `how` as in `passes`.
 

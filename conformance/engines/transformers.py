@@ -226,32 +226,16 @@ class TransformersRunner(LoadedModel):
         if self.vision:
             positions = self.vision.positions(inputs, mask, positions, beside)
         if self._chunk:
-            return self._prefill_in_chunks(inputs, mask, positions, keep)
+            if self.vision is not None:
+                raise NotSupported(f"{chunked.OPTION}: pictures are read in one pass with the text around them")
+            how: dict[str, Any] = {"size": self._chunk, "cache": self._cache_name, "keeps": self._can_keep_logits}
+            return *chunked.logits(self.model, inputs, mask, positions, keep, **how), mask, positions[..., -1:]
         if self._can_keep_logits:
             beside["logits_to_keep"] = keep  # type: ignore[assignment]
         output = self.model(
             input_ids=inputs, attention_mask=mask, position_ids=positions, use_cache=use_cache, **beside
         )
         return output, output.logits[:, -keep:], mask, positions[..., -1:]
-
-    def _prefill_in_chunks(
-        self, inputs: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, keep: int
-    ) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
-        if self.vision is not None:
-            raise NotSupported(f"{chunked.OPTION}: pictures are read in one pass with the text around them")
-        outputs = chunked.passes(
-            self.model,
-            inputs,
-            mask,
-            positions,
-            size=self._chunk,
-            cache=self._cache_name,
-            keep=keep if self._can_keep_logits else None,
-        )
-        logits: list[torch.Tensor] = []
-        for output in outputs:
-            logits.append(output.logits)
-        return output, torch.cat(logits, dim=1)[:, -keep:], mask, positions[..., -1:]
 
     def _score_by_prefill(
         self,
