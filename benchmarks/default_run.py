@@ -42,10 +42,16 @@ class Bare:
 def planned(suites: Sequence[str]) -> list[Group]:
     """What the default run on the CPU does: a loaded model with its cases, one after the other.
 
-    Suites of single kernel calls are left out: they make no pass through a model that a bare script could make too.
+    Suites of single kernel calls are left out: they make no pass through a model that a bare script could make too. So
+    are suites of an engine's variants, which ask in other ways what the others ask.
     """
     found = groups(read("cpu", " ".join(f"--suite {name}" for name in suites)).plan())
-    return [group for group in found if not group.suite().single_calls]
+    return [group for group in found if not group.suite().single_calls and not _asks_variants(group)]
+
+
+def _asks_variants(group: Group) -> bool:
+    suite = group.suite()
+    return any("variant" in getattr(suite, name).requirement.parameters for name in suite.promises())
 
 
 def work(group: Group) -> dict[str, Any]:

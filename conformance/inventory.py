@@ -70,6 +70,11 @@ def load_suites(registry: Registry) -> tuple[Suite, ...]:
     return tuple(suites)
 
 
+def of_roles(suites: Iterable[Suite]) -> dict[str, Suite]:
+    """The suite of each role that is named after its task, the role up to a dot; others may hold the role too."""
+    return {suite.role: suite for suite in suites if suite.name == suite.role.partition(".")[0]}
+
+
 def resolve(path: str) -> Any:
     """The class that a suite's path ("module:Class") names."""
     module, _, name = path.partition(":")

@@ -74,7 +74,7 @@ class Products:
 class Variation:
     """Another way in which an engine computes the same: options and environment to add.
 
-    `exact` claims that its answers do not differ from the engine's usual ones by a single bit.
+    `exact` claims that the answers which have to be alike for it are so in every bit, not only within rounding.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)

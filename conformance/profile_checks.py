@@ -30,6 +30,7 @@ def installed_faults(
     faults = [
         *_names(profile, suites, catalogue, {*engines, *KNOWN_ENGINES}),
         *_unclaimed_dtypes(profile),
+        *_unasked_variants(profile, suites),
         *_one_id_each(cases),
         *(fault for index, quirk in enumerate(profile.quirks) for fault in _quirk(profile, index, quirk, cases)),
         *_conditions_of_claims(profile, cases),
@@ -81,6 +82,19 @@ def _unclaimed_dtypes(profile: Profile) -> list[str]:
         f"dtypes.supported: {dtype!r} is claimed by no attention backend; claim it under `precision` or leave it out"
         for dtype in profile.supported_dtypes
         if dtype not in claimed
+    ]
+
+
+def _unasked_variants(profile: Profile, suites: Sequence[Suite]) -> list[str]:
+    asked = {
+        str(test.parameters["variant"]) for suite in suites for test in suite.tests if "variant" in test.parameters
+    }
+    return [
+        f"engines.{engine.name}.variants.{name}: no promise of an installed suite is about it; "
+        f"{did_you_mean(name, sorted(asked))}"
+        for engine in profile.engines.values()
+        for name in engine.variants
+        if name not in asked
     ]
 
 

@@ -93,6 +93,9 @@ class Effective:
     in processes that nobody can look into, `kernels` counts the layers by the class that the engine resolved for them,
     with one forward pass; "undisclosed", the engine tells nobody, `kernels` is empty, and dtype and attention backend
     are what was requested.
+
+    `cached_tokens` are those of all prompts of the call that were not computed, because a cache had them from earlier
+    calls; 0 where the engine reads none, None where it does not tell.
     """
 
     dtype: str
@@ -102,6 +105,7 @@ class Effective:
     forwards: int
     vision: VisionEffective | None = None
     evidence: Evidence = "counted"
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,8 @@ RAISED = "raised "
 class Runner(abc.ABC):
     """One loaded model. A context manager: entering loads, leaving releases the device's memory.
 
-    Every method may raise `NotSupported`. An engine's own exceptions pass through: they are findings.
+    Every method may raise `NotSupported`. An engine's own exceptions pass through: they are findings. What is asked in
+    one call is asked at once: an engine that schedules gets all of it, and a server as concurrent requests.
     """
 
     capabilities: frozenset[str] = frozenset()

@@ -153,8 +153,8 @@ class Bench:
     layers: int | None = None  # the model's attention layers, where its configuration says
     vision: VisionRequested | None = None  # None for a model without a vision tower
     claim: Claim | None = None  # the profile's for the attention backend; None where there is no profile
-    directions: Mapping[str, Any] = field(default_factory=dict)  # of known faults: injection -> D
     variants: Mapping[str, Variation] = field(default_factory=dict)  # that the profile claims of the engine
+    directions: Mapping[str, Any] = field(default_factory=dict)  # of known faults: injection -> D
 
 
 class Underpowered(AssertionError):
@@ -168,6 +168,8 @@ class ConformanceSuite(unittest.TestCase):
     """What a model is loaded for; the catalogue's models say which roles they play."""
     causal: ClassVar[bool] = True
     """False where attention is bidirectional: attention backends without encoder support cannot run it."""
+    against_itself: ClassVar[bool] = False
+    """True where the engine is held against itself alone, so that what is wrong with all of its answers goes unseen."""
     single_calls: ClassVar[bool] = False
     """True where the observations are of single kernel calls, so that the model's layers say nothing about them."""
     needs: ClassVar[frozenset[str]] = frozenset()

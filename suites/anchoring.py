@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from conformance.runner import ForcedLogprobs, Generations
 from conformance.suite import Ask
+from suites.branches import with_another_token
 from suites.company import together
 from suites.inputs.generation import GenerationInputs
 
@@ -38,20 +39,31 @@ def forced(ask: Ask) -> tuple[list[list[int]], list[list[int]], Any]:
 
 
 def few_forced(
-    ask: Ask, rows: Sequence[int], tokens: int, *, via: Literal["prefill", "decode"], edited: int | None = None
+    ask: Ask,
+    rows: Sequence[int],
+    tokens: int,
+    *,
+    via: Literal["prefill", "decode"],
+    edited: int | None = None,
+    places: Sequence[int] = (),
 ) -> ForcedLogprobs:
     """Logprobs of the first `tokens` forced tokens of these prompts.
 
-    With `edited`, the tokens from that one on are the reference's second choices; the candidates stay.
+    With `edited`, the tokens from that one on are the reference's second choices; the candidates stay. With `places`,
+    one for each of the rows, its prompt has another token there.
     """
     prompts, continuations, candidates = forced(ask)
+    asked = [prompts[row] for row in rows]
+    if places:
+        pairs = zip(asked, places, strict=True)
+        asked = [with_another_token(prompt, place, ask.tokenizer.size) for prompt, place in pairs]
     chosen = [continuations[row][:tokens] for row in rows]
     if edited is not None:
         chosen = [
             [*ids[:edited], *candidates[row, edited:tokens, 2].tolist()] for row, ids in zip(rows, chosen, strict=True)
         ]
     return ask.runner.score_tokens(
-        [prompts[row] for row in rows],
+        asked,
         chosen,
         candidates[list(rows), :tokens],
         via=via,

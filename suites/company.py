@@ -18,6 +18,7 @@ from conformance.runner import Effective, Observation
 from conformance.suite import Ask, ConformanceSuite, Underpowered, observation
 
 Answers = TypeVar("Answers", bound=Observation)
+Asked = TypeVar("Asked")
 
 EIGHT, CROWD = 8, 64
 """Prompts of a small and of a large batch."""
@@ -191,8 +192,8 @@ def by_length(lengths: Sequence[int]) -> list[int]:
     return sorted((row for row, tokens in enumerate(lengths) if tokens >= SHORTEST), key=lambda row: lengths[row])
 
 
-def eights(rows: Sequence[int]) -> list[list[int]]:
-    """The rows, eight at a time."""
+def eights(rows: Sequence[Asked]) -> list[list[Asked]]:
+    """The rows, or whatever is asked, eight at a time."""
     return [list(rows[start : start + EIGHT]) for start in range(0, len(rows), EIGHT)]
 
 
@@ -226,6 +227,7 @@ def joined(found: Sequence[Answers]) -> Answers:
 def together(first: Effective, then: Effective) -> Effective:
     """What ran in two calls; where they disagree on dtype or attention backend, both are named."""
     vision = first.vision
+    known = first.cached_tokens is not None and then.cached_tokens is not None
     if vision is None or then.vision is None:
         vision = then.vision or vision
     else:
@@ -238,6 +240,7 @@ def together(first: Effective, then: Effective) -> Effective:
         attention=_both(first.attention, then.attention),
         kernels=dict(Counter(first.kernels) + Counter(then.kernels)),
         forwards=first.forwards + then.forwards,
+        cached_tokens=(first.cached_tokens or 0) + (then.cached_tokens or 0) if known else None,
     )
 
 

@@ -14,7 +14,7 @@ from conformance.catalogue import Model, load_catalogue
 from conformance.criteria.observed import VisionRequested
 from conformance.execution.group import parameters
 from conformance.execution.outcome import Outcome, Recorder, outcome_of
-from conformance.inventory import load_suites, resolve
+from conformance.inventory import load_suites, of_roles, resolve
 from conformance.reference import compute, directions, store
 from conformance.registry import discover
 from conformance.runner import Effective, Observation, VisionEffective
@@ -33,7 +33,7 @@ _STANDS_FOR = {"anchored": "greedy", "decoded": "prefilled"}
 def embedded() -> dict[str, tuple[Model, type[ConformanceSuite]]]:
     """The embedded models by name, each with the suite class that tests it."""
     registry = discover()
-    suites = {suite.role: resolve(suite.path) for suite in load_suites(registry)}
+    suites = {role: resolve(suite.path) for role, suite in of_roles(load_suites(registry)).items()}
     models = load_catalogue(registry.catalogue_paths()).models
     return {model.name: (model, suites[model.roles[0]]) for model in models if model.tier == "embedded"}
 

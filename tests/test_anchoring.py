@@ -93,6 +93,12 @@ def test_another_attention_of_the_vision_tower_after_the_setback_is_seen() -> No
     assert company.together(RAN, other).vision == other.vision
 
 
+def test_tokens_from_a_cache_add_up_where_every_call_told_of_them() -> None:
+    some, none = replace(RAN, cached_tokens=32), replace(RAN, cached_tokens=0)
+    assert company.together(some, none).cached_tokens == 32
+    assert company.together(some, RAN).cached_tokens is None
+
+
 @pytest.mark.parametrize("cap", [1, 64])
 def test_a_cap_cuts_what_the_engine_is_compared_with(cap: int) -> None:
     def cut(asked: str, honest: Any) -> Any:

@@ -206,3 +206,32 @@ def test_an_answer_that_moves_by_no_more_than_rounding_fails(change: float) -> N
 
 def test_an_edit_nearby_shows_no_path_from_the_far_end() -> None:
     assert _reaction(0.1, at=0).verdict is Verdict.UNDERPOWERED
+
+
+def _controlled(control: Any, other: Any) -> Judgement:
+    return agree(
+        _vectors(_rounded(2)),
+        _vectors(other),
+        honest=HONEST,
+        dtype="bfloat16",
+        what="asked twice",
+        control=_vectors(control, ids=_ids(PROMPTS, length=11)),
+    )
+
+
+def test_a_control_that_moves_answers_shows_that_they_could_have_moved() -> None:
+    assert _controlled(R[:PROMPTS], _rounded(3)).verdict is Verdict.PASS
+    still = _controlled(_rounded(4), _rounded(3))
+    assert still.verdict is Verdict.UNDERPOWERED and "one other token a prompt" in still.message
+    assert _controlled(_rounded(4), _rounded(3, times=2)).verdict is Verdict.FAIL
+    assert _controlled(R[: PROMPTS - 1], _rounded(3)).verdict is Verdict.FAIL
+
+
+def test_prompts_that_are_only_like_those_with_known_errors_are_allowed_the_rms_of_these() -> None:
+    e = E.copy()
+    e[ROWS[0]] = R[ROWS[0]]  # rounded by chance to what is exact
+    apart = _rounded(2)
+    apart[0] = _rounded(3, times=2.5)[0]
+    own, alike = (_judge(_rounded(2), apart, Honest(R, e, ROWS, alike=each)) for each in (False, True))
+    assert own.verdict is Verdict.FAIL and "prompt 0" in own.message
+    assert alike.verdict is Verdict.PASS

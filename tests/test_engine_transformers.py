@@ -14,7 +14,7 @@ import pytest
 from replay import embedded
 
 from conformance.execution.group import parameters
-from conformance.runner import LoadRequest, Unavailable
+from conformance.runner import LoadRequest, NotSupported, Unavailable
 
 pytestmark = pytest.mark.torch
 
@@ -82,6 +82,56 @@ def test_forced_tokens_score_alike_through_prefill_and_decode() -> None:
     assert np.isnan(prefilled.values[1, 2]).all()
     assert np.isfinite(prefilled.values[[0, 2]]).all()
     np.testing.assert_allclose(prefilled.values, decoded.values, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_prompts_in_chunks_have_the_answers_of_whole_ones(attention: str) -> None:
+    prompts = [list(range(5, 75)), [7], list(range(300, 333))]
+    forced, candidates = [[8, 9, 10]] * 3, np.arange(3 * 3 * 4).reshape(3, 3, 4)
+    answers = []
+    for options in ({}, {"prefill_chunk": 32}):
+        with _runner("generation-qwen3", attention=attention, options=options) as runner:
+            read = [runner.score_tokens(prompts, forced, candidates, via=via) for via in ("prefill", "decode")]
+            answers.append([*read, runner.generate(prompts, max_tokens=3)])
+        with _runner("embedding-qwen3", attention=attention, options=options) as runner:
+            answers[-1].append(runner.embed([" river" * 70, "", " summer" * 32]))
+    for whole, chunked in zip(*answers, strict=True):
+        assert chunked.prompt_token_ids == whole.prompt_token_ids
+        values = [each.logprobs if hasattr(each, "logprobs") else each.values for each in (whole, chunked)]
+        np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-4)
+        assert chunked.effective.forwards > whole.effective.forwards
+        (count,) = chunked.effective.kernels.values()
+        assert count == chunked.effective.layers * chunked.effective.forwards
+
+
+def test_a_chunk_without_what_came_before_it_is_another_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the comparison above must reject: every chunk by itself, as a cache that is not handed on would have it."""
+    from conformance.engines import chunked
+
+    prompts = [list(range(5, 75))]
+    with _runner("generation-qwen3") as runner:
+        whole = runner.score_tokens(prompts, [[8]], np.arange(4).reshape(1, 1, 4), via="prefill")
+        monkeypatch.setattr(runner, "_chunk", 32)
+        right = runner.score_tokens(prompts, [[8]], np.arange(4).reshape(1, 1, 4), via="prefill")
+        passes = chunked.passes
+
+        def apart(model: Any, inputs: Any, mask: Any, positions: Any, **how: Any) -> Any:
+            last = slice(inputs.shape[1] // 32 * 32, None)
+            return passes(model, inputs[:, last], mask[:, last], positions[:, last], **how)
+
+        monkeypatch.setattr(chunked, "passes", apart)
+        wrong = runner.score_tokens(prompts, [[8]], np.arange(4).reshape(1, 1, 4), via="prefill")
+    np.testing.assert_allclose(right.values, whole.values, rtol=1e-4, atol=1e-4)
+    assert np.abs(wrong.values - whole.values).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("reward-qwen3", "the head of Qwen3"), ("rerank-xlmr", "attends in both directions")]
+)
+def test_models_that_need_a_prompt_whole_take_no_chunks(name: str, why: str) -> None:
+    inputs = embedded()[name][1].inputs()
+    with _runner(name, options={"prefill_chunk": 32}) as runner, pytest.raises(NotSupported, match=why):
+        runner.score_pairs(inputs.pairs[:2]) if "rerank" in name else runner.reward(inputs.conversations[:2])
 
 
 def test_positions_count_from_each_prompts_own_start() -> None:

@@ -59,12 +59,16 @@ def _ask(runner: Any, fault: str, name: str) -> Any:
 
 
 @pytest.mark.parametrize("fault", [one.id for one in library.FAULTS])
-def test_a_fault_changes_the_answers_and_is_taken_away(fault: str, loaded: Any) -> None:
+def test_a_fault_changes_the_answers_and_is_taken_away(
+    fault: str, loaded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from conformance.faults.host import Host
 
     found = library.fault(fault)
     name = _model(found)
     runner, clean = loaded(name)
+    if found.variant == "chunked":
+        monkeypatch.setattr(runner, "_chunk", 32)
     before = _state(runner)
     host = Host(runner, Injection(fault, rate=OFTEN.get(fault)), rate=found.rate)
     found.inject(host)

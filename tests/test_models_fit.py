@@ -17,13 +17,13 @@ from conformance.catalogue import Catalogue, Model, load_catalogue
 from conformance.engines import memory
 from conformance.engines.memory import EAGER, FUSED, IDEAL, Way
 from conformance.engines.shape import parameters, read_shape, shape_of
-from conformance.inventory import load_suites
+from conformance.inventory import load_suites, of_roles
 from conformance.models.fit import Fit, fit
 from conformance.registry import discover
 from conformance.verdict import Verdict
 from conformance.workload import Workload
 
-SUITES = {suite.role: suite for suite in load_suites(discover())}
+SUITES = of_roles(load_suites(discover()))
 FULL = [model for model in load_catalogue(discover().catalogue_paths()).models if model.tier == "full"]
 NAMES = [model.name for model in FULL]
 WORK = Workload(prompts=34, tokens=9102, longest=1280)

@@ -138,7 +138,7 @@ def test_the_wheel_says_what_it_is_and_what_it_offers(wheel: Path) -> None:
 
 def test_the_installed_package_lists_validates_and_finds_its_own_files(installed: Path, tmp_path: Path) -> None:
     listed = json.loads(conformance(tmp_path, "list", "--backend", "cpu", "--json", path=(installed,)).stdout)
-    assert len({case["suite"] for case in listed["cases"]}) == 7
+    assert len({case["suite"] for case in listed["cases"]}) == 8
     conformance(tmp_path, "validate", path=(installed,))
     code = "import conformance, backends, suites; print(conformance.__file__, backends.__file__, suites.__file__)"
     where = python("-c", code, cwd=tmp_path, env=zenith_site.environment(installed)).stdout.split()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -35,6 +36,14 @@ def test_a_run_that_selects_nothing_is_reported() -> None:
     without = Catalogue(tuple(model for model in world.CATALOGUE.models if "words" in model.roles))
     found = installed_faults(world.profile(text), world.SUITES, without, ["transformers"])
     assert len(found) == 1 and "runs.presubmit: it selects no case: no model of the tier 'embedded' plays" in found[0]
+
+
+def test_a_variant_that_no_promise_is_about_is_reported() -> None:
+    asking = replace(world.SUITES[0].tests[0], name="test_chunks", parameters={"variant": "chunked"})
+    suites = (replace(world.SUITES[0], tests=(*world.SUITES[0].tests, asking)), world.SUITES[1])
+    profile = world.profile(add="[engines.vllm.variants]\nchunked = {}\nchunk = { exact = true }\n")
+    (fault,) = installed_faults(profile, suites, world.CATALOGUE, ["transformers"])
+    assert "engines.vllm.variants.chunk: no promise" in fault and "did you mean 'chunked'?" in fault
 
 
 def test_the_schema_itself_is_valid() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conformance.catalogue import Model, load_catalogue
-from conformance.inventory import load_suites
+from conformance.inventory import load_suites, of_roles
 from conformance.registry import discover
 
 pytestmark = pytest.mark.torch
@@ -53,7 +53,7 @@ def shrunk(model: Model, folder: Path) -> Model:
 
 @pytest.mark.parametrize("kind", ONE_OF_A_KIND, ids=lambda kind: "-".join(kind))
 def test_every_kind_of_model_completes(tool: ModuleType, tmp_path: Path, kind: tuple[str, str]) -> None:
-    suites = {suite.role: suite for suite in load_suites(discover())}
+    suites = of_roles(load_suites(discover()))
     model = shrunk(ONE_OF_A_KIND[kind], tmp_path)
     options = argparse.Namespace(device="cpu", dtype="bfloat16", prompts=3, tolerance=1e9, scratch=tmp_path)
     found = tool._try(model, "sdpa", CATALOGUE, suites, options)
@@ -65,7 +65,7 @@ def test_every_kind_of_model_completes(tool: ModuleType, tmp_path: Path, kind: t
 
 
 def test_a_peak_above_the_estimate_is_a_fault(tool: ModuleType, tmp_path: Path) -> None:
-    suites = {suite.role: suite for suite in load_suites(discover())}
+    suites = of_roles(load_suites(discover()))
     model = shrunk(ONE_OF_A_KIND["classification", "qwen2"], tmp_path)
     options = argparse.Namespace(device="cpu", dtype="bfloat16", prompts=3, tolerance=-1.0, scratch=tmp_path)
     (fault,) = tool._try(model, "sdpa", CATALOGUE, suites, options)["faults"]
@@ -76,6 +76,6 @@ def test_a_model_that_cannot_be_made_is_a_fault_and_not_the_end(tool: ModuleType
     model = shrunk(ONE_OF_A_KIND["classification", "qwen2"], tmp_path)
     assert model.configuration is not None
     model.configuration.write_text("{}")
-    suites = {suite.role: suite for suite in load_suites(discover())}
+    suites = of_roles(load_suites(discover()))
     options = argparse.Namespace(device="cpu", dtype="bfloat16", prompts=3, tolerance=0.25, scratch=tmp_path)
     assert tool._try(model, "sdpa", CATALOGUE, suites, options)["faults"]

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from recorded import VISION, figures, result, texts
 
 from conformance.judgement import Figure, Judgement
+from conformance.results.explanation import circumstances
 from conformance.results.margin import margin, worst_margin
 from conformance.results.plain import RecordError, to_plain
 from conformance.results.record import CaseResult
+from conformance.runner import Effective
 from conformance.verdict import Verdict
 
 
@@ -32,6 +34,14 @@ def test_a_result_survives_json(verdict: Verdict, held: list[Figure], message: s
     before = result(verdict, target=VISION, figures=tuple(held), message=message, log_tail=log, rows_file="rows/a")
     text = json.dumps(before.to_json(), allow_nan=False)
     assert _same(CaseResult.from_json(json.loads(text)), before)
+
+
+@pytest.mark.parametrize("cached", [None, 0, 96])
+def test_tokens_from_a_cache_are_kept_where_they_are_known(cached: int | None) -> None:
+    ran = Effective("float32", "plain", {"toy::paged": 4}, 4, 1, evidence="resolved", cached_tokens=cached)
+    data = result(effective=ran).to_json()
+    assert CaseResult.from_json(data).effective == ran
+    assert ("96 prompt tokens came from a cache" in circumstances(data)["kernels"]) is (cached == 96)
 
 
 def test_numbers_that_json_lacks_are_written_as_words() -> None:

@@ -12,7 +12,7 @@ import pytest
 from conformance.cli import selftest
 from conformance.cli.arguments import read_inputs
 from conformance.cli.parser import Parser
-from conformance.execution.group import groups
+from conformance.execution.group import Group, groups
 from conformance.execution.planting import candidates, places
 from conformance.faults.library import faults
 from conformance.names import UsageError
@@ -124,3 +124,18 @@ def test_every_suite_and_target_has_a_fault_that_can_be_planted() -> None:
     }
     for group in chosen:
         assert candidates(faults().values(), group), group.first.id
+
+
+def test_an_engine_held_against_itself_has_the_faults_of_its_variants_alone() -> None:
+    plan, _ = planned()
+    for group in groups(plan):
+        fit = {one.id for one in candidates(faults().values(), group)}
+        if group.first.suite == "invariance":
+            assert fit == {"chunk.cache-unseen"}
+            others = [case for case in group.cases if case.requirement_id == "INV-010"]  # which asks of no variant
+            assert not others or candidates(faults().values(), Group(tuple(others))) == []
+        else:
+            assert not any(faults()[each].variant for each in fit)
+    whole = trials(Wanted(whole=True))
+    everywhere = {one.suite for one in whole.changed if one.name.startswith("chunk.seam-lost")}
+    assert everywhere == {"invariance"}

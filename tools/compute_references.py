@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from conformance.catalogue import load_catalogue
 from conformance.execution.group import parameters
 from conformance.faults.runner import FaultyReference
-from conformance.inventory import load_suites, resolve
+from conformance.inventory import load_suites, of_roles, resolve
 from conformance.reference import compute, directions, store
 from conformance.reference.runner import ReferenceRunner
 from conformance.registry import discover
@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     only = options.only
     registry = discover()
-    suites = load_suites(registry)
+    suites = of_roles(load_suites(registry)).values()  # the suites beside them judge by the same references
     for model in load_catalogue(registry.catalogue_paths()).models:
         if model.tier != "embedded" or (only and model.name not in only):
             continue

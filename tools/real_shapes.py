@@ -41,7 +41,7 @@ from conformance.engines.shape import BYTES, read_shape
 from conformance.engines.shape import parameters as count
 from conformance.engines.transformers import TransformersRunner
 from conformance.execution.group import parameters
-from conformance.inventory import Suite, load_suites, resolve
+from conformance.inventory import Suite, load_suites, of_roles, resolve
 from conformance.registry import discover
 from conformance.runner import LoadRequest
 from conformance.suite import Answers, Ask
@@ -53,7 +53,7 @@ def main() -> int:
     options = _options()
     registry = discover()
     catalogue = load_catalogue(registry.catalogue_paths())
-    suites = {suite.role: suite for suite in load_suites(registry)}
+    suites = of_roles(load_suites(registry))
     found: list[dict[str, Any]] = []
     for model in catalogue.models:
         if model.tier == "full" and (not options.only or model.name in options.only):

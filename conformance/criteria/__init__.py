@@ -11,11 +11,13 @@ from types import ModuleType
 _MODULES = (
     "attention",
     "attention_probes",
+    "bitwise",
     "classes",
     "matched",
     "metamorphic",
     "observed",
     "score",
+    "served",
     "tokens",
     "vector",
     "vision",

@@ -32,25 +32,36 @@ class Honest:
     """What is known of honest rounding: reference r and yardstick e of a suite's prompts, float [n, ...].
 
     Both are None where the suite has none. `rows` are the prompts that were asked twice, in the order of the answers.
+    With `alike` those were not themselves asked, but others like them, so that each is allowed the rms of their errors.
     """
 
     r: ArrayLike | None
     e: ArrayLike | None
     rows: Sequence[int]
+    alike: bool = False
 
 
-def agree(one: Observation, other: Observation, *, honest: Honest, dtype: str, what: str) -> Judgement:
+def agree(
+    one: Observation, other: Observation, *, honest: Honest, dtype: str, what: str, control: Observation | None = None
+) -> Judgement:
     """Two answers to the same questions are equal within rounding: `what` says how they were asked.
 
-    Judged: the same token ids, then R pooled and of the worst prompt. UNDERPOWERED with too few prompts.
+    Judged: the same token ids, then R pooled and of the worst prompt. UNDERPOWERED with too few prompts; and where
+    `control`, `one`'s answers to prompts that differ from its own by a token, are hardly other than its own.
     ValueError where r, e, rows or `dtype` are at fault.
     """
     name = "metamorphic.agree"
     pair = _pair(one, other, honest, dtype)
     if isinstance(pair, str):
         return refuse(name, f"{what}: {pair}")
-    faults = _other_tokens(one, other)
-    return conclude(name, f"{_count(pair)} {what}, {dtype}", pair.measures(), rows=pair.rows, faults=faults)
+    measures = pair.measures()
+    if control is not None:
+        edited = _pair(one, control, honest, dtype)
+        if isinstance(edited, str):
+            return refuse(name, f"{what}, the control of one other token a prompt: {edited}")
+        measures.append(replace(_moved(edited, "change by one other token a prompt"), decides=Decides.POWER))
+    faults = other_tokens(one, other)
+    return conclude(name, f"{_count(pair)} {what}, {dtype}", measures, rows=pair.rows, faults=faults)
 
 
 def earlier_stay(one: Observation, other: Observation, *, edited: int, honest: Honest, dtype: str) -> Judgement:
@@ -69,7 +80,7 @@ def earlier_stay(one: Observation, other: Observation, *, edited: int, honest: H
     earlier, later = pair.at(slice(0, edited + 1)), pair.at(slice(edited + 1, None))
     control = replace(_moved(later, "change of the later logprobs"), decides=Decides.POWER)
     compared = f"logprobs of {_count(pair)} at and before token {edited}, the tokens from it on edited, {dtype}"
-    faults = _other_tokens(one, other)
+    faults = other_tokens(one, other)
     return conclude(name, compared, [*earlier.measures(), control], rows=pair.rows, faults=faults)
 
 
@@ -104,7 +115,7 @@ class _Pair:
     b: Float64
     dtype: str
     honest: Float64 | None  # e - r of the same prompts
-    spread: float | None  # rms of the norm of e - r over all prompts, where one prompt has too few values for its own
+    spread: float | None  # rms of the norm of e - r over many prompts, where a prompt's own does not tell
 
     @property
     def rows(self) -> dict[str, Float64]:
@@ -177,8 +188,11 @@ def _pair(one: Observation, other: Observation, honest: Honest, dtype: str) -> _
     if error is None:
         return _Pair(a, b, dtype, None, None)
     few = a[0].size < limits().metamorphic.own_values.value
-    spread = float(np.sqrt(np.square(_norms(error)).mean())) if few else None
-    return _Pair(a, b, dtype, error[list(honest.rows)], spread)
+    of = error[list(honest.rows)]
+    spread = None
+    if few or honest.alike:
+        spread = float(np.sqrt(np.square(_norms(of if honest.alike else error)).mean()))
+    return _Pair(a, b, dtype, of, spread)
 
 
 def _honest_errors(honest: Honest) -> Float64 | None:
@@ -200,7 +214,7 @@ def _moved(pair: _Pair, what: str) -> Measure:
     return Measure(Figure(what, value, limit.value, "min", limit.provenance))
 
 
-def _other_tokens(one: Observation, other: Observation) -> list[str]:
+def other_tokens(one: Observation, other: Observation) -> list[str]:
     """A sentence for every question that was read as other tokens the second time."""
     pairs = enumerate(zip_longest(one.prompt_token_ids, other.prompt_token_ids))
     return [

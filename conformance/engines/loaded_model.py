@@ -26,6 +26,7 @@ from transformers import (
 )
 
 from conformance import checkpoint
+from conformance.engines import chunked
 from conformance.engines import device as devices
 from conformance.engines.batching import batches, pad
 from conformance.engines.chosen_kernels import registered, spelt
@@ -81,6 +82,7 @@ class LoadedModel(Runner):
         self.batch_size = int(request.options.get("batch_size", 32))
         self._compiles = FLEX in (request.attention, request.vision_attention)
         self._batch_form = str(request.options.get("batch", ""))
+        self._chunk = int(request.options.get(chunked.OPTION, 0))  # 0: prompts are read whole
         self.torch_dtype: torch.dtype = getattr(torch, request.dtype)
         self._forwards = 0
 
@@ -174,7 +176,12 @@ class LoadedModel(Runner):
                 if is_decoder:
                     arguments = {**arguments, "position_ids": positions, "use_cache": False}
                 with self._computing():
-                    values = read(self.model(input_ids=inputs, attention_mask=mask, **arguments), mask)
+                    if self._chunk:
+                        how = {"size": self._chunk, "cache": self._cache_name}
+                        output = chunked.states(self.model, inputs, mask, positions, **how)
+                    else:
+                        output = self.model(input_ids=inputs, attention_mask=mask, **arguments)
+                    values = read(output, mask)
                 for row, index in enumerate(batch):
                     found[index] = values[row].cpu().numpy()
         return np.stack(found) if found else np.zeros((0, 0), np.float32), seen.effective()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
+from conformance.engines import chunked
 from conformance.engines.kernel_calls import perform
 from conformance.engines.loaded_model import LoadedModel
 from conformance.engines.model_attention import ModelAttention
@@ -102,6 +103,7 @@ class TransformersRunner(LoadedModel):
             pad_token_id=self.tokenizer.pad_token_id,
             return_dict_in_generate=True,
             output_logits=True,
+            prefill_chunk_size=self._chunk or None,
         )
         shape = (len(rows), max_tokens)
         ids: list[TokenIds] = [()] * len(rows)
@@ -223,6 +225,11 @@ class TransformersRunner(LoadedModel):
         beside = self._picture_arguments(inputs, pictures)
         if self.vision:
             positions = self.vision.positions(inputs, mask, positions, beside)
+        if self._chunk:
+            if self.vision is not None:
+                raise NotSupported(f"{chunked.OPTION}: pictures are read in one pass with the text around them")
+            how: dict[str, Any] = {"size": self._chunk, "cache": self._cache_name, "keeps": self._can_keep_logits}
+            return *chunked.logits(self.model, inputs, mask, positions, keep, **how), mask, positions[..., -1:]
         if self._can_keep_logits:
             beside["logits_to_keep"] = keep  # type: ignore[assignment]
         output = self.model(

@@ -9,6 +9,7 @@ from typing import Any
 from conformance import checkpoint
 from conformance.engines.known import INJECTED_BY
 from conformance.execution.group import Group, vision_precision
+from conformance.faults.fault import Fault
 from conformance.nulls.null import Null
 from conformance.plan import Case
 
@@ -34,6 +35,15 @@ INJECTORS: Mapping[str, Injector] = {engine: Injector(*classes) for engine, clas
 def with_options(group: Group, options: Mapping[str, Any]) -> Group:
     """The group with engine options added to its cases."""
     return Group(tuple(replace(case, options={**case.options, **options}) for case in group.cases))
+
+
+def out_of_place(fault: Fault, group: Group) -> str | None:
+    """Why no case of the group could find the fault, whatever its model; None where one could."""
+    suite = group.suite()
+    asked = {getattr(suite, case.test).requirement.parameters.get("variant") for case in group.cases}
+    if fault.variant:
+        return None if fault.variant in asked else f"only the variant {fault.variant!r} has it, of which no case asks"
+    return "the suite holds the engine against itself, and all of its answers have it" if suite.against_itself else None
 
 
 def why_no_null(null: Null, case: Case) -> str | None:

@@ -10,7 +10,7 @@ from conformance import checkpoint
 from conformance.execution import injection
 from conformance.execution.group import Group
 from conformance.execution.holder import Holder
-from conformance.execution.injection import FAULT, NOT_APPLICABLE, with_options
+from conformance.execution.injection import FAULT, NOT_APPLICABLE, out_of_place, with_options
 from conformance.execution.outcome import Outcome
 from conformance.execution.pools import Pools
 from conformance.execution.references import References
@@ -81,7 +81,14 @@ def candidates(faults: Iterable[Fault], group: Group) -> list[Fault]:
     """
     case = group.first
     configuration = checkpoint.config(case.model.folder)
-    fit = [one for one in faults if one.structural and one.rate == 1 and _applies(one, configuration, case.role)]
+    fit = [
+        one
+        for one in faults
+        if one.structural
+        and one.rate == 1
+        and out_of_place(one, group) is None
+        and _applies(one, configuration, case.role)
+    ]
     return sorted(fit, key=lambda one: (one.suite != case.suite, one.model != case.model.name))
 
 

@@ -43,6 +43,7 @@ class Fault:
     inject: Callable[[Host], None]
     applies: Callable[[Mapping[str, Any], str], str | None]
     rate: float = 1.0  # the share of calls at which it happens, where an injection names no other
+    variant: str = ""  # the engine's variant that alone has it, where that is so
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,30 @@ def _chunks_apart(host: Host) -> None:
     host.attention(change)
 
 
+def _before_chunk(host: Host, hidden: Callable[[Any, Any], Any]) -> None:
+    """Queries of a chunk, which attend to a cache before it, do not see the keys that are `hidden(key, first)`, with
+    `first` that of the chunk. A prompt that is read whole has no such queries.
+    """
+
+    def change(call: Any) -> Any:
+        import torch
+
+        queries, keys = call.query.shape[2], call.key.shape[2]
+        if not 1 < queries < keys:
+            return call.run()
+        return call.run(visible=call.visible() & ~hidden(torch.arange(keys, device=call.key.device), keys - queries))
+
+    host.attention(change)
+
+
+def _cache_unseen(host: Host) -> None:
+    _before_chunk(host, lambda key, first: key < first)
+
+
+def _seam_lost(host: Host) -> None:
+    _before_chunk(host, lambda key, first: key == first - 1)
+
+
 def _prefix_too_long(host: Host) -> None:
     from conformance.faults.kernel import real_keys
 
@@ -129,6 +153,16 @@ _prefill = partial(
     model="embedding-qwen3",
     scopes=("all", "middle"),
     applies=applies.decoder,
+)
+_chunked = partial(
+    Fault,
+    family="chunk",
+    suite="invariance",
+    dtype="float32",
+    model="embedding-qwen3",
+    scopes=("all", "middle"),
+    applies=applies.where(applies.decoder, applies.model),
+    variant="chunked",
 )
 
 FAULTS = (
@@ -178,6 +212,20 @@ FAULTS = (
         reference="vllm-project/vllm#26042",
         structural=True,
         inject=_chunks_apart,
+    ),
+    _chunked(
+        id="chunk.cache-unseen",
+        description="Chunks of a prompt do not see what the cache has of those before them.",
+        reference="vllm-project/vllm#26042",
+        structural=True,
+        inject=_cache_unseen,
+    ),
+    _chunked(
+        id="chunk.seam-lost",
+        description="Chunks of a prompt do not see the last token before them.",
+        reference="vllm-project/vllm#26042 (the same class: the seam between cache and chunk)",
+        structural=False,
+        inject=_seam_lost,
     ),
     _prefill(
         id="prefix.one-too-long",

@@ -48,6 +48,8 @@ def circumstances(case: Mapping[str, Any]) -> dict[str, str]:
             texts["kernels"] = "not known: the engine does not tell what ran"
         else:
             texts["kernels"] = f"{kernels or 'none seen'}; {calls} attention calls made"
+        if "cached_tokens" in effective:
+            texts["kernels"] += f"; {effective['cached_tokens']} prompt tokens came from a cache"
     if case["quirks"]:
         texts["quirks"] = ", ".join(case["quirks"])
     return texts

@@ -199,12 +199,13 @@ def _effective_to_json(effective: Effective) -> dict[str, Any]:
         "forwards": int(effective.forwards),
         "vision": None if effective.vision is None else _vision_to_json(effective.vision),
         **({"evidence": effective.evidence} if effective.evidence != "counted" else {}),
+        **({"cached_tokens": int(effective.cached_tokens)} if effective.cached_tokens is not None else {}),
     }
 
 
 def _effective(data: Any, where: str) -> Effective:
     where = f"{where}, effective"
-    known = ["evidence"] if isinstance(data, Mapping) and "evidence" in data else []
+    known = [name for name in ("evidence", "cached_tokens") if isinstance(data, Mapping) and name in data]
     fields = exactly(data, ["dtype", "attention", "kernels", "layers", "forwards", "vision", *known], where)
     return Effective(
         dtype=text_at(fields["dtype"], f"{where}.dtype"),
@@ -214,6 +215,7 @@ def _effective(data: Any, where: str) -> Effective:
         forwards=count_at(fields["forwards"], f"{where}.forwards"),
         vision=None if fields["vision"] is None else _vision(fields["vision"], f"{where}.vision"),
         evidence=_evidence(fields.get("evidence", "counted"), where),
+        cached_tokens=count_at(fields["cached_tokens"], f"{where}.cached_tokens") if "cached_tokens" in known else None,
     )
 
 

@@ -63,7 +63,7 @@ class Clean:
 
     passed: tuple[str, ...]  # tests, in the order in which a fault is looked for
     compared: Mapping[Place, Judgement] = field(default_factory=dict)
-    cheap: frozenset[str] = frozenset()  # of the tests that compare numbers: those of little work
+    cheap: frozenset[str] = frozenset()  # of the tests that compare numbers: those of little work; all if none does
     eager: Mapping[Place, Numbers] = field(default_factory=dict)
 
 
@@ -80,7 +80,8 @@ def clean_of(shown: Sequence[Shown], again: Again) -> Clean:
     little = LITTLE * min(works, default=0)
     dear = {one.case.test for one in passed if again.work.get(one.case.test, 0) > little}
     order = sorted((one.case.test for one in passed), key=lambda test: (test in dear, test not in sharp))
-    return Clean(tuple(order), compared, frozenset(sharp - dear), again.eager)
+    cheap = sharp - dear if sharp else set(order)  # an engine held against itself is compared with no reference
+    return Clean(tuple(order), compared, frozenset(cheap), again.eager)
 
 
 def finding_of(trial: Trial, shown: Sequence[Shown], clean: Clean, seconds: float) -> Finding:

@@ -136,7 +136,9 @@ def _refusal(null: Null, group: Group) -> str | None:
 
 
 def why_not(fault: Fault, group: Group) -> str | None:
-    """Why a fault does not apply to a group's model; None where it does. UsageError where it cannot even say."""
+    """Why a fault does not apply to a group; None where it does. UsageError where it cannot even say."""
+    if reason := injecting.out_of_place(fault, group):
+        return reason
     try:
         return fault.applies(checkpoint.config(group.first.model.folder), group.first.role)
     except Exception as error:  # a vendor's own fault
