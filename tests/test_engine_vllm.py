@@ -140,6 +140,7 @@ class Output:
 
     outputs: list[Completion] = field(default_factory=list)
     prompt_token_ids: list[int] | None = None
+    num_cached_tokens: int | None = None
 
 
 def table(*logprobs: float, first: int = 10) -> dict[int, Logprob]:
@@ -181,6 +182,12 @@ def test_fewer_answers_than_prompts_stay_fewer_so_that_the_count_shows() -> None
 
 def test_the_prompt_ids_are_those_that_vllm_says_it_read() -> None:
     assert answers.prompt_ids([Output(prompt_token_ids=[3, 4]), Output()]) == ((3, 4), ())
+
+
+def test_tokens_from_the_cache_are_added_up_where_every_output_tells_of_them() -> None:
+    assert answers.cached_tokens([Output(num_cached_tokens=32), Output(num_cached_tokens=0)]) == 32
+    assert answers.cached_tokens([Output(num_cached_tokens=32), Output()]) is None
+    assert answers.cached_tokens([SimpleNamespace()]) is None  # an output of a release that tells of none
 
 
 def test_answers_of_different_widths_are_an_error() -> None:

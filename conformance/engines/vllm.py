@@ -187,7 +187,7 @@ class VllmRunner(Runner):
             outputs, values = ask(self.llm, written, rows, forced, candidates)
         ids = answers.prompt_ids(outputs)
         read = tuple(each[: len(each) - len(tokens)] for each, tokens in zip(ids, forced, strict=True))
-        return ForcedLogprobs(read if via == "prefill" else ids, seen(), values)
+        return ForcedLogprobs(read if via == "prefill" else ids, seen(outputs), values)
 
     def vision_features(self, images: Sequence[Any], videos: Sequence[Any]) -> VisionFeatures:
         pictures = self._with_pictures("vision_features")
@@ -210,7 +210,7 @@ class VllmRunner(Runner):
     def _pool(self, prompts: list[str], task: str, params: PoolingParams, **tokenizing: Any) -> tuple[Any, Effective]:
         with self._observing() as seen:
             outputs = self._encode(prompts, task, params, **self._cut(), **tokenizing)
-        return outputs, seen()
+        return outputs, seen(outputs)
 
     def _encode(self, prompts: list[Any], task: Any, params: PoolingParams, **tokenizing: Any) -> Any:
         return self.llm.encode(
@@ -221,7 +221,7 @@ class VllmRunner(Runner):
         self._grids.clear()
         with self._observing() as seen:
             outputs = self.llm.generate(prompts, params, tokenization_kwargs=tokenizing, use_tqdm=False)
-        return outputs, seen()
+        return outputs, seen(outputs)
 
     def _cut(self) -> dict[str, Any]:
         """How prompts longer than the model are cut: as its tokenizer cuts them."""
@@ -265,10 +265,13 @@ class VllmRunner(Runner):
 
     @contextmanager
     def _observing(self, *, features: bool = False) -> Iterator[Any]:
-        """Count what runs; what is yielded says it, and may be asked once the question is answered."""
+        """Count what runs; what is yielded says it, and may be asked once the question is answered, with its outputs
+        where these tell what a cache had.
+        """
         self.llm.collective_rpc("conformance_watch", args=(features,))
 
-        def seen() -> Effective:
-            return answers.effective(self.llm.collective_rpc("conformance_seen"))
+        def seen(outputs: Sequence[Any] = ()) -> Effective:
+            ran = answers.effective(self.llm.collective_rpc("conformance_seen"))
+            return dataclasses.replace(ran, cached_tokens=answers.cached_tokens(outputs) if outputs else None)
 
         yield seen

@@ -19,6 +19,12 @@ def prompt_ids(outputs: Iterable[Any]) -> tuple[TokenIds, ...]:
     return tuple(tuple(int(token) for token in output.prompt_token_ids or ()) for output in outputs)
 
 
+def cached_tokens(outputs: Iterable[Any]) -> int | None:
+    """How many tokens of the prompts vLLM says that its cache had; None where it does not say so of each."""
+    told = [getattr(output, "num_cached_tokens", None) for output in outputs]
+    return None if None in told else sum(int(each) for each in told)
+
+
 def pooled(outputs: Sequence[Any]) -> Floats:
     """What was pooled of each prompt, float [n, width], as vLLM returns it: a vector, or raw logits.
 
