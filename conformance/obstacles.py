@@ -10,8 +10,10 @@ from conformance.candidates import Candidate
 from conformance.catalogue import Model
 from conformance.models.fit import Fit
 from conformance.names import did_you_mean
+from conformance.predicate import Subject, evaluate
 from conformance.profile import Claim, EngineClaims, Profile
 from conformance.selection import Selection
+from conformance.target import Target
 
 CERTIFICATION = "certification"
 """The named run that takes no model whose commit is not known."""
@@ -83,6 +85,17 @@ def not_supported(
         return f"the profile claims no variant {wanted!r} of {claim.engine}; {did_you_mean(str(wanted), variants)}"
     if "masked_rows" in parameters and parameters["masked_rows"] != claim.masked_rows:
         return f'{source(claim)} without masked_rows = "{parameters["masked_rows"]}", and the test asks for it'
+    return ""
+
+
+def axis_not_offered(engine: EngineClaims, target: Target, subject: Subject) -> str:
+    """Why the engine does not offer what the target's axes name on the machine of these facts, or an empty text."""
+    for axis, value in target.axes:
+        offered = engine.axes.get(axis, {}).get(value)
+        if offered is not None and evaluate(offered.when, subject) is False:
+            return (
+                f"{engine.name} offers {axis}={value} only where {json.dumps(offered.when)}, which does not hold here"
+            )
     return ""
 
 
