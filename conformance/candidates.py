@@ -57,13 +57,6 @@ class Candidate:
         )
 
 
-def _capability(device: Mapping[str, Any]) -> float | None:
-    """The compute capability that a device's facts tell in two numbers, 9 and 0 being 9.0; None where it has none."""
-    if device.get("major") is None:
-        return None
-    return float(device["major"]) + float(device.get("minor") or 0) / 10
-
-
 def vision_attention(model: Model, target: Target) -> str | None:
     """The attention backend of the model's vision tower on this target: the text's, unless the target names one."""
     return dict(target.axes).get("vision", target.attention) if model.has_vision else None
@@ -140,3 +133,10 @@ def _players(suites: Sequence[Suite], catalogue: Catalogue, matrix: Matrix) -> I
         for suite in suites:
             if matrix.plays(model, suite.role):
                 yield model, suite
+
+
+def _capability(device: Mapping[str, Any]) -> float | None:
+    """The compute capability that a device's facts tell in two numbers, 9 and 0 being 9.0; None where it has none."""
+    if device.get("major") is None:
+        return None
+    return float(device["major"]) + float(device.get("minor") or 0) / 10
