@@ -13,7 +13,6 @@ from conformance.names import did_you_mean
 from conformance.predicate import Subject, evaluate
 from conformance.profile import Claim, EngineClaims, Profile
 from conformance.selection import Selection
-from conformance.target import Target
 
 CERTIFICATION = "certification"
 """The named run that takes no model whose commit is not known."""
@@ -88,15 +87,20 @@ def not_supported(
     return ""
 
 
-def axis_not_offered(engine: EngineClaims, target: Target, subject: Subject) -> str:
-    """Why the engine does not offer what the target's axes name on the machine of these facts, or an empty text."""
-    for axis, value in target.axes:
-        offered = engine.axes.get(axis, {}).get(value)
-        if offered is not None and evaluate(offered.when, subject) is False:
-            return (
-                f"{engine.name} offers {axis}={value} only where {json.dumps(offered.when)}, which does not hold here"
-            )
-    return ""
+def offered(candidate: Candidate, engine: EngineClaims, subject: Subject) -> dict[str, bool | None]:
+    """Whether the engine offers what the target's axes and the test's variant need, under the facts of `subject`.
+
+    The keys are sentences about each; None waits for facts.
+    """
+    needed = {f"{axis}={value}": engine.axes.get(axis, {}).get(value) for axis, value in candidate.target.axes}
+    variant = candidate.parameters.get("variant")
+    if variant is not None:
+        needed[f"the variant {variant!r}"] = engine.variants.get(variant)
+    return {
+        f"{engine.name} offers {what} only where {json.dumps(variation.when)}": evaluate(variation.when, subject)
+        for what, variation in needed.items()
+        if variation is not None
+    }
 
 
 def unusable_model(model: Model, fit: Fit | None, selection: Selection) -> str:

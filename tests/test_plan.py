@@ -268,7 +268,8 @@ when = { devices = ">=2" }
 def test_a_target_has_an_axis_only_where_the_engine_offers_it() -> None:
     plan = world.plan(world.profile(add=GRAPHS), axes=(("graph", "compiled"),))
     assert {case.target.id for case in plan.cases} == {"transformers/quick/bfloat16/graph=compiled"}
-    assert all("graph=compiled" in case.undecided for case in plan.cases)
+    when = 'transformers offers graph=compiled only where {"attention": "quick", "capability": ">=9.0"}'
+    assert all(when in case.undecided for case in plan.cases)
     assert {case.options["graph"] for case in plan.cases} == {True}
 
 
@@ -291,6 +292,19 @@ def test_facts_decide_whether_an_axis_is_offered_here(
         assert case.verdict is (Verdict.NOT_SUPPORTED if reason else None)
         assert reason in case.reason
         assert not case.undecided
+
+
+def test_a_test_of_a_variant_is_asked_where_the_engine_offers_it() -> None:
+    table = '\n[engines.transformers.variants.exactly]\noptions = {}\nexact = true\nwhen = { attention = "quick" }\n'
+    words = world.SUITES[0]
+    test = replace(words.tests[0], parameters={"variant": "exactly"})
+    plan = make_plan(
+        (replace(words, tests=(test,)),), world.profile(add=table), world.CATALOGUE, {}, Selection(tier="embedded")
+    )
+    verdicts = {case.target.attention: (case.verdict, case.reason) for case in plan.cases}
+    assert verdicts["quick"] == (None, "")
+    assert verdicts["plain"][0] is Verdict.NOT_SUPPORTED
+    assert "transformers offers the variant 'exactly' only where" in verdicts["plain"][1]
 
 
 def test_two_cases_with_one_id_are_an_error() -> None:
