@@ -65,10 +65,9 @@ class Products:
 
 @dataclass(frozen=True)
 class Variation:
-    """Another way in which an engine computes the same: options and environment to add.
+    """Another way in which an engine computes the same: options and environment to add. It is claimed where `when` holds.
 
-    `exact` claims that its answers do not differ from the engine's usual ones by a single bit. It is claimed where
-    `when` holds: for some attention backends, dtypes, devices or versions.
+    `exact` claims that its answers do not differ from the engine's usual ones by a single bit.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
