@@ -65,7 +65,7 @@ class Products:
 
 @dataclass(frozen=True)
 class Variation:
-    """Another way in which an engine computes the same: options and environment to add. It is claimed where `when` holds.
+    """Another way in which an engine computes the same: options and environment to add, claimed where `when` holds.
 
     `exact` claims that its answers do not differ from the engine's usual ones by a single bit.
     """
