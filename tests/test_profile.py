@@ -212,10 +212,12 @@ def test_a_profile_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_a_variation_that_no_case_can_have_is_a_fault() -> None:
-    table = "\n[engines.transformers.variants.quickly]\noptions = {{}}\nwhen = {{ attention = {} }}\n"
+    table = "\n[engines.transformers.axes.graph.compiled]\noptions = {{}}\nwhen = {{ attention = {} }}\n"
     assert faults_of(world.TOP_LINES, add=table.format('"quick"')) == []
     (fault,) = faults_of(world.TOP_LINES, add=table.format('"quik"'))
-    assert "engines.transformers.variants.quickly.when: {'attention': 'quik'} matches no case of transformers" in fault
+    assert (
+        "engines.transformers.axes.graph.compiled.when: {'attention': 'quik'} matches no case of transformers" in fault
+    )
 
 
 def test_a_bound_in_the_condition_of_a_variation_is_checked() -> None:
