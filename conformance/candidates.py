@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.catalogue import Catalogue, Model
 from conformance.inventory import Suite, Test
-from conformance.predicate import Subject
+from conformance.predicate import Subject, evaluate
 from conformance.profile import Claim, Profile
 from conformance.selection import Matrix
 from conformance.target import Target, case_id
@@ -50,6 +50,8 @@ class Candidate:
             parameters=self.parameters,
             device=about.get("name"),
             memory_gib=about.get("memory_gib"),
+            capability=_capability(about),
+            devices=about.get("count"),
             isa=frozenset(facts["isa_flags"]) if "isa_flags" in facts else None,
             versions=facts.get("versions", {}),
         )
@@ -73,7 +75,7 @@ def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, 
                 for model, suite in _players(wanted, catalogue, matrix):
                     if dtype not in (matrix.dtypes or profile.default_dtypes(suite.role, suite.name)):
                         continue
-                    for target in _targets(profile, claim, dtype, model, matrix):
+                    for target in _targets(profile, claim, dtype, model, suite, matrix):
                         for test in suite.tests:
                             if (model.answers or not test.needs_answers) and (
                                 model.directions or matrix.directions or not test.needs_directions
@@ -82,11 +84,24 @@ def candidates(suites: Sequence[Suite], profile: Profile, catalogue: Catalogue, 
                                 yield Candidate(name, suite, test, claim, target, model)
 
 
-def _targets(profile: Profile, claim: Claim, dtype: str, model: Model, matrix: Matrix) -> Iterator[Target]:
+def _targets(
+    profile: Profile, claim: Claim, dtype: str, model: Model, suite: Suite, matrix: Matrix
+) -> Iterator[Target]:
     """The target of a claim; of a model with a vision tower, one for each attention backend wanted for the tower."""
-    offered = profile.engines[claim.engine].axes
-    if any(value not in offered.get(axis, ()) for axis, value in matrix.axes):
-        return
+    engine = profile.engines[claim.engine]
+    subject = Subject(
+        suite=suite.name,
+        model=model.name,
+        role=suite.role,
+        engine=claim.engine,
+        attention=claim.attention,
+        dtype=dtype,
+        parameters=model.parameters,
+    )
+    for axis, value in matrix.axes:
+        variation = engine.axes.get(axis, {}).get(value)
+        if variation is None or evaluate(variation.when, subject) is False:
+            return
     if not model.has_vision or matrix.visions is None:
         yield Target(claim.engine, claim.attention, dtype, matrix.axes)
         return
@@ -118,3 +133,10 @@ def _players(suites: Sequence[Suite], catalogue: Catalogue, matrix: Matrix) -> I
         for suite in suites:
             if matrix.plays(model, suite.role):
                 yield model, suite
+
+
+def _capability(device: Mapping[str, Any]) -> float | None:
+    """The compute capability that a device's facts tell in two numbers, 9 and 0 being 9.0; None where it has none."""
+    if device.get("major") is None:
+        return None
+    return float(device["major"]) + float(device.get("minor") or 0) / 10

@@ -22,7 +22,7 @@ from conformance.names import UsageError, unknown
 from conformance.structure import not_finite
 
 KEYS = ("device", "versions", "engines", "python", "platform", "isa_flags", "host")
-DEVICE_KEYS = ("type", "name", "memory_gib", "available", "reason")
+DEVICE_KEYS = ("type", "name", "memory_gib", "available", "reason", "count", "major", "minor")
 
 _ISA = re.compile(r"amx|avx|sse4|f16c|fma$|asimd|fphp|sve|sme|bf16|i8mm|rv\d|neon|vsx")
 
@@ -116,6 +116,9 @@ def read_facts(path: Path) -> dict[str, Any]:
                 ("reason", str, "text"),
                 ("available", bool, "true, false"),
                 ("memory_gib", (int, float), "a number"),
+                ("count", int, "a whole number"),
+                ("major", int, "a whole number"),
+                ("minor", int, "a whole number"),
             )
             if not (device.get(key) is None or isinstance(device[key], kind))
         ]

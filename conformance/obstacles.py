@@ -10,6 +10,7 @@ from conformance.candidates import Candidate
 from conformance.catalogue import Model
 from conformance.models.fit import Fit
 from conformance.names import did_you_mean
+from conformance.predicate import Subject, evaluate
 from conformance.profile import Claim, EngineClaims, Profile
 from conformance.selection import Selection
 
@@ -90,6 +91,22 @@ def not_supported(
     if "masked_rows" in parameters and parameters["masked_rows"] != claim.masked_rows:
         return f'{source(claim)} without masked_rows = "{parameters["masked_rows"]}", and the test asks for it'
     return ""
+
+
+def offered(candidate: Candidate, engine: EngineClaims, subject: Subject) -> dict[str, bool | None]:
+    """Whether the engine offers what the target's axes and the test's variant need, under the facts of `subject`.
+
+    The keys are sentences about each; None waits for facts.
+    """
+    needed = {f"{axis}={value}": engine.axes.get(axis, {}).get(value) for axis, value in candidate.target.axes}
+    variant = candidate.parameters.get("variant")
+    if variant is not None:
+        needed[f"the variant {variant!r}"] = engine.variants.get(variant)
+    return {
+        f"{engine.name} offers {what} only where {json.dumps(variation.when)}": evaluate(variation.when, subject)
+        for what, variation in needed.items()
+        if variation is not None
+    }
 
 
 def unusable_model(model: Model, fit: Fit | None, selection: Selection) -> str:

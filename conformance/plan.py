@@ -21,7 +21,7 @@ from conformance.catalogue import Catalogue, Model
 from conformance.inventory import Suite
 from conformance.models.fit import Fit, fit
 from conformance.names import UsageError
-from conformance.obstacles import missing_device, missing_engine, not_supported, unusable_model
+from conformance.obstacles import missing_device, missing_engine, not_supported, offered, unusable_model
 from conformance.profile import Claim, EngineClaims, Products, Profile, Variation
 from conformance.quirks import Quirk, combine
 from conformance.selection import Selection, resolve
@@ -175,6 +175,8 @@ def _decide(
     }
     undecided += [f"claim {name}" for name, answer in holds.items() if answer is None]
     engine = profile.engines[effective.engine]
+    offers = offered(candidate, engine, replace(subject, attention=effective.attention, dtype=effective.dtype))
+    undecided += [what for what, answer in offers.items() if answer is None]
     case = Case(
         id=candidate.id,
         suite=candidate.suite.name,
@@ -218,6 +220,7 @@ def _decide(
     )
     missing = missing_engine(engine, facts) or missing_device(profile.device, facts)
     lacking = not_supported(candidate, claim, vision, holds, profile)
+    lacking = lacking or next((f"{what}, which does not hold here" for what, ok in offers.items() if ok is False), "")
     if missing:
         return replace(case, verdict=Verdict.ENVIRONMENT, reason=missing)
     if change.skip is not None:

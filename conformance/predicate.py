@@ -17,8 +17,11 @@ from typing import Any
 TEXT_KEYS = ("suite", "model", "role", "engine", "attention", "vision", "dtype")
 """Keys that the plan itself decides."""
 
-FACT_KEYS = ("device", "memory_gib", "isa", "versions")
+FACT_KEYS = ("device", "memory_gib", "capability", "devices", "isa", "versions")
 """Keys that only the facts of a machine decide."""
+
+BOUNDED = ("memory_gib", "capability", "devices")
+"""Those of them that are numbers, held against bounds."""
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -36,7 +39,8 @@ class Subject:
     """What a condition is held against. In the fact fields None means that it is not known yet.
 
     `vision` is None where the target has no vision attention of its own. `versions` maps a distribution to its
-    version, or to None where it is known not to be installed; a distribution it lacks is unknown.
+    version, or to None where it is known not to be installed; a distribution it lacks is unknown. `capability` is the
+    compute capability of devices that have one, 9.0 and its like; `devices` is how many devices there are.
     """
 
     suite: str = ""
@@ -49,6 +53,8 @@ class Subject:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     memory_gib: float | None = None
+    capability: float | None = None
+    devices: int | None = None
     isa: frozenset[str] | None = None
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -71,8 +77,9 @@ def conjunction(terms: Iterable[bool | None]) -> bool | None:
 def faults(when: Mapping[str, Any]) -> list[str]:
     """What is wrong with the values of a condition whose keys and types are right, one sentence each."""
     found = []
-    if "memory_gib" in when and not is_bounds(when["memory_gib"]):
-        found.append(f'memory_gib: {when["memory_gib"]!r} is no bound; write e.g. "<20" or ">=16,<48"')
+    for key in BOUNDED:
+        if key in when and not is_bounds(when[key]):
+            found.append(f'{key}: {when[key]!r} is no bound; write e.g. "<20" or ">=16,<48"')
     for name, specifier in when.get("versions", {}).items():
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -114,8 +121,9 @@ def _term(key: str, wanted: Any, subject: Subject) -> bool | None:
         return conjunction(_version(name, specifier, subject.versions) for name, specifier in wanted.items())
     if key == "parameters":
         return all(_parameter(subject.parameters.get(name), value) for name, value in wanted.items())
-    if key == "memory_gib":
-        return None if subject.memory_gib is None else within(wanted, subject.memory_gib)
+    if key in BOUNDED:
+        number = getattr(subject, key)
+        return None if number is None else within(wanted, number)
     if key == "isa":
         return None if subject.isa is None else _any_of(wanted, subject.isa)
     if key == "device":

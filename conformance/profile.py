@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class Products:
 
 @dataclass(frozen=True)
 class Variation:
-    """Another way in which an engine computes the same: options and environment to add.
+    """Another way in which an engine computes the same: options and environment to add, claimed where `when` holds.
 
     `exact` claims that the answers which have to be alike for it are so in every bit, not only within rounding.
     """
@@ -80,6 +80,7 @@ class Variation:
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     exact: bool = False
+    when: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,14 @@ class EngineClaims:
     environment: Mapping[str, str] = field(default_factory=dict)
     variants: Mapping[str, Variation] = field(default_factory=dict)
     axes: Mapping[str, Mapping[str, Variation]] = field(default_factory=dict)
+
+    def variations(self) -> Iterator[tuple[str, Variation]]:
+        """Variants and values of axes, each with its place in the engine's table."""
+        for name, variant in self.variants.items():
+            yield f"variants.{name}", variant
+        for axis, values in self.axes.items():
+            for value, variation in values.items():
+                yield f"axes.{axis}.{value}", variation
 
 
 @dataclass(frozen=True)
@@ -324,6 +333,8 @@ def _contradictions(profile: Profile) -> list[str]:
     for claims in profile.engines.values():
         for claim in claims.attention.values():
             faults.extend(_claim_faults(profile, claims, claim))
+        for place, variation in claims.variations():
+            faults.extend(f"engines.{claims.name}.{place}.when.{fault}" for fault in predicate.faults(variation.when))
     ids = [quirk.id for quirk in profile.quirks]
     for repeated in sorted({each for each in ids if ids.count(each) > 1}):
         faults.append(f"quirks: {ids.count(repeated)} quirks have the id {repeated!r}; give each its own")

@@ -12,7 +12,7 @@ from conformance.catalogue import Catalogue
 from conformance.engines.known import KNOWN_ENGINES
 from conformance.inventory import Suite
 from conformance.names import did_you_mean, unknown
-from conformance.predicate import FACT_KEYS
+from conformance.predicate import FACT_KEYS, Subject
 from conformance.profile import Profile
 from conformance.quirks import Quirk, combine
 from conformance.selection import Selection, resolve
@@ -27,16 +27,30 @@ def installed_faults(
     a library can decide is no fault; one that no case of the full plan can match is.
     """
     cases = tuple(candidates(suites, profile, catalogue, everything(profile, suites, catalogue)))
+    kinds = _kinds(profile, cases)
     faults = [
         *_names(profile, suites, catalogue, {*engines, *KNOWN_ENGINES}),
         *_unclaimed_dtypes(profile),
         *_unasked_variants(profile, suites),
         *_one_id_each(cases),
-        *(fault for index, quirk in enumerate(profile.quirks) for fault in _quirk(profile, index, quirk, cases)),
-        *_conditions_of_claims(profile, cases),
+        *(fault for index, quirk in enumerate(profile.quirks) for fault in _quirk(profile, index, quirk, kinds)),
+        *_conditions_of_claims(profile, kinds),
+        *_conditions_of_variations(profile, kinds),
         *_runs_of_nothing(profile, suites, catalogue),
     ]
     return [f"{profile.path}: {fault}" for fault in faults]
+
+
+Kind = tuple[Candidate, Subject]
+
+
+def _kinds(profile: Profile, cases: Iterable[Candidate]) -> tuple[Kind, ...]:
+    """Of all cases that no condition can tell apart one, with what conditions see of it: there are thousands."""
+    first = {
+        (case.suite.name, case.suite.role, case.target, case.model.name, repr(case.test.parameters)): case
+        for case in cases
+    }
+    return tuple((case, case.subject({}, profile.device)) for case in first.values())
 
 
 def expired_quirks(profile: Profile, as_of: datetime.date) -> list[str]:
@@ -117,11 +131,11 @@ def _one_id_each(cases: Iterable[Candidate]) -> list[str]:
     return [f"engines: {count} cases have the id {name}" for name, count in counts.items() if count > 1]
 
 
-def _quirk(profile: Profile, index: int, quirk: Quirk, cases: Sequence[Candidate]) -> list[str]:
+def _quirk(profile: Profile, index: int, quirk: Quirk, kinds: Sequence[Kind]) -> list[str]:
     place = f"quirks[{index}] ({quirk.id})"
-    matched = [case for case in cases if predicate.evaluate(quirk.when, case.subject({}, profile.device)) is not False]
+    matched = [case for case, subject in kinds if predicate.evaluate(quirk.when, subject) is not False]
     if not matched:
-        return [f"{place}.when: no case of the full plan matches; {_why_not(profile, quirk, cases)}"]
+        return [f"{place}.when: no case of the full plan matches; {_why_not(quirk, [each for _, each in kinds])}"]
     change = combine([quirk])
     targets = dict.fromkeys(change.retarget(case.target) for case in matched)
     faults = []
@@ -148,15 +162,13 @@ def _quirk(profile: Profile, index: int, quirk: Quirk, cases: Sequence[Candidate
     return faults
 
 
-def _why_not(profile: Profile, quirk: Quirk, cases: Sequence[Candidate]) -> str:
+def _why_not(quirk: Quirk, subjects: Sequence[Subject]) -> str:
     """The first key that on its own matches nothing, with what it could have been; or that only the mix fails."""
     for key, wanted in quirk.when.items():
         alone = {key: wanted}
-        if any(predicate.evaluate(alone, case.subject({}, profile.device)) is not False for case in cases):
+        if any(predicate.evaluate(alone, subject) is not False for subject in subjects):
             continue
-        present = (
-            {str(getattr(case.subject({}, profile.device), key)) for case in cases} if key != "parameters" else set()
-        )
+        present = {str(getattr(subject, key)) for subject in subjects} if key != "parameters" else set()
         if key == "vision" and present == {"None"}:
             return "vision: no model of the catalogue has a vision tower"
         hint = did_you_mean(wanted, present) if isinstance(wanted, str) else f"known are {', '.join(sorted(present))}"
@@ -165,12 +177,25 @@ def _why_not(profile: Profile, quirk: Quirk, cases: Sequence[Candidate]) -> str:
     return f"each of {', '.join(keys)} matches some case, but no case matches all; check how they go together"
 
 
-def _conditions_of_claims(profile: Profile, cases: Sequence[Candidate]) -> list[str]:
+def _conditions_of_claims(profile: Profile, kinds: Sequence[Kind]) -> list[str]:
     faults = []
     for engine in profile.engines.values():
         for claim in engine.attention.values():
-            mine = [case for case in cases if case.claim is claim]
-            if mine and all(predicate.evaluate(claim.when, case.subject({}, profile.device)) is False for case in mine):
+            mine = [subject for case, subject in kinds if case.claim is claim]
+            if mine and all(predicate.evaluate(claim.when, subject) is False for subject in mine):
                 place = f"engines.{claim.engine}.attention.{claim.attention}.when"
                 faults.append(f"{place}: {dict(claim.when)} matches none of its cases; correct it or drop the claim")
     return faults
+
+
+def _conditions_of_variations(profile: Profile, kinds: Sequence[Kind]) -> list[str]:
+    return [
+        f"engines.{engine.name}.{place}.when: {dict(variation.when)} matches no case of {engine.name}; correct it or "
+        "drop the table"
+        for engine in profile.engines.values()
+        for place, variation in engine.variations()
+        if not any(
+            subject.engine == engine.name and predicate.evaluate(variation.when, subject) is not False
+            for _, subject in kinds
+        )
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ class Target:
         return self.id
 
 
+@functools.lru_cache(maxsize=4096)  # a plan of thousands of cases has few different parts
 def encoded(text: str) -> str:
     """`text` with everything outside `A-Za-z0-9._:=/-` percent-encoded as UTF-8."""
     return _OUTSIDE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace")), text)

@@ -271,6 +271,59 @@ def test_axes_stand_sorted_behind_the_dtype() -> None:
     assert target.id == "vllm/FLASH_ATTN/bfloat16/kv%20dtype=fp8/tp=2/vision=TRITON"
 
 
+GRAPHS = """
+[engines.transformers.axes.graph.compiled]
+options = { graph = true }
+when = { attention = "quick", capability = ">=9.0" }
+
+[engines.transformers.axes.tp.2]
+options = { ranks = 2 }
+when = { devices = ">=2" }
+"""
+
+
+def test_a_target_has_an_axis_only_where_the_engine_offers_it() -> None:
+    plan = world.plan(world.profile(add=GRAPHS), axes=(("graph", "compiled"),))
+    assert {case.target.id for case in plan.cases} == {"transformers/quick/bfloat16/graph=compiled"}
+    when = 'transformers offers graph=compiled only where {"attention": "quick", "capability": ">=9.0"}'
+    assert all(when in case.undecided for case in plan.cases)
+    assert {case.options["graph"] for case in plan.cases} == {True}
+
+
+@pytest.mark.parametrize(
+    ("axis", "device", "reason"),
+    [
+        (("graph", "compiled"), {"major": 9, "minor": 0}, ""),
+        (("graph", "compiled"), {"major": 8, "minor": 9}, 'graph=compiled only where {"attention": "quick", "capabi'),
+        (("tp", "2"), {"count": 2}, ""),
+        (("tp", "2"), {"count": 1}, 'transformers offers tp=2 only where {"devices": ">=2"}, which does not hold here'),
+    ],
+)
+def test_facts_decide_whether_an_axis_is_offered_here(
+    axis: tuple[str, str], device: dict[str, int], reason: str
+) -> None:
+    facts = {"device": {"type": "toy", "available": True, **device}}
+    plan = world.plan(world.profile(add=GRAPHS), facts, axes=(axis,), attentions=("quick",), suites=("words",))
+    assert plan.cases
+    for case in plan.cases:
+        assert case.verdict is (Verdict.NOT_SUPPORTED if reason else None)
+        assert reason in case.reason
+        assert not case.undecided
+
+
+def test_a_test_of_a_variant_is_asked_where_the_engine_offers_it() -> None:
+    table = '\n[engines.transformers.variants.exactly]\noptions = {}\nexact = true\nwhen = { attention = "quick" }\n'
+    words = world.SUITES[0]
+    test = replace(words.tests[0], parameters={"variant": "exactly"})
+    plan = make_plan(
+        (replace(words, tests=(test,)),), world.profile(add=table), world.CATALOGUE, {}, Selection(tier="embedded")
+    )
+    verdicts = {case.target.attention: (case.verdict, case.reason) for case in plan.cases}
+    assert verdicts["quick"] == (None, "")
+    assert verdicts["plain"][0] is Verdict.NOT_SUPPORTED
+    assert "transformers offers the variant 'exactly' only where" in verdicts["plain"][1]
+
+
 def test_two_cases_with_one_id_are_an_error() -> None:
     with pytest.raises(UsageError, match="two cases have this id"):
         make_plan((world.SUITES[0], world.SUITES[0]), world.profile(), world.CATALOGUE, {}, Selection())

@@ -220,6 +220,21 @@ def test_a_profile_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
         load_profile(tmp_path)
 
 
+def test_a_variation_that_no_case_can_have_is_a_fault() -> None:
+    table = "\n[engines.transformers.axes.graph.compiled]\noptions = {{}}\nwhen = {{ attention = {} }}\n"
+    assert faults_of(world.TOP_LINES, add=table.format('"quick"')) == []
+    (fault,) = faults_of(world.TOP_LINES, add=table.format('"quik"'))
+    assert (
+        "engines.transformers.axes.graph.compiled.when: {'attention': 'quik'} matches no case of transformers" in fault
+    )
+
+
+def test_a_bound_in_the_condition_of_a_variation_is_checked() -> None:
+    table = "\n[engines.transformers.axes.tp.2]\noptions = {}\nwhen = { devices = 'two' }\n"
+    with pytest.raises(ProfileError, match=r"engines\.transformers\.axes\.tp\.2\.when\.devices: 'two' is no bound"):
+        world.profile(add=table)
+
+
 def test_every_backend_in_the_tree_loads_and_names_its_engine_evidence() -> None:
     registry = discover()
     load_suites(registry)

@@ -341,10 +341,12 @@ def test_a_damaged_reference_is_an_error_that_names_the_file(site: Path, tmp_pat
 def test_every_report_says_what_a_pass_does_not_cover(site: Path, tmp_path: Path) -> None:
     disclaimer = (
         '\n[[disclaimed]]\nengine = "zenith"\nattention = "slow"\nwhat = "slow attention"\nreason = "it is slow"\n'
+        '\n[[disclaimed]]\nengine = "sglang"\nwhat = "another engine"\nreason = "it is not asked for"\n'
     )
     vllm = (
         '\n[engines.vllm]\ninstalled_by = "vllm"\n[engines.vllm.attention.PAGED]\n'
-        'precision = { bfloat16 = "fused" }\nkernels = ["zenith::paged"]\n'
+        'precision = { bfloat16 = "fused" }\nkernels = ["zenith::paged"]\n[engines.vllm.attention.FLAT]\n'
+        'precision = { bfloat16 = "fused" }\nkernels = ["zenith::flat"]\n'
     )
     done = zenith_site.run(site, tmp_path, text=profile(add=vllm + disclaimer))
     said = "\n".join(done.document["not_covered"])
@@ -353,7 +355,8 @@ def test_every_report_says_what_a_pass_does_not_cover(site: Path, tmp_path: Path
         "zenith/plain/bfloat16: on a CPU this is the yardstick itself",
         "The embedded models are tiny",
         "The profile disclaims slow attention (zenith/slow): it is slow",
-        "Claimed, but not installed here and so not run: vllm/PAGED.",
+        "Claimed, but not installed here and so not run: vllm/PAGED, vllm/FLAT.",
     ):
         assert part in said, said
         assert part in done.process.stdout
+    assert "another engine" not in said

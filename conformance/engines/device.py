@@ -95,8 +95,11 @@ def facts(kind: str, matmul: str = "ieee", convolution: str = "ieee") -> dict[st
 
 
 def _accelerator(kind: str) -> dict[str, Any]:
-    properties = torch.get_device_module(kind).get_device_properties(0)
+    module = torch.get_device_module(kind)
+    properties = module.get_device_properties(0)
     found: dict[str, Any] = {"name": properties.name, "memory_gib": round(properties.total_memory / 2**30, 1)}
+    if hasattr(module, "device_count"):  # a vendor's module may know only the one
+        found["count"] = module.device_count()
     for key in ("major", "minor", "driver_version", "platform_name", "device_id", "multi_processor_count"):
         if hasattr(properties, key):
             found[key] = getattr(properties, key)

@@ -88,7 +88,9 @@ def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> 
         f"The profile disclaims {each.what} ({each.engine}"
         f"{'/' + each.attention if each.attention else ''}{'/' + each.dtype if each.dtype else ''}): {each.reason}"
         for each in profile.disclaimed
+        if each.engine in {case.target.engine for case in plan.cases}
     ]
-    sentences += [f"Claimed, but not installed here and so not run: {name}." for name in plan.claims_not_installed]
+    if plan.claims_not_installed:
+        sentences.append(f"Claimed, but not installed here and so not run: {', '.join(plan.claims_not_installed)}.")
     sentences += [f"No model was there for the suite {name}." for name in plan.suites_without_model]
     return sentences
