@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
-from packaging.version import Version
 
 from conformance.runner import Unavailable
 
-OLDEST_TORCH = "2.6"
+OLDEST_TORCH = (2, 6)
 
 
 def require(kind: str) -> None:
@@ -21,8 +21,10 @@ def require(kind: str) -> None:
 
 def missing(kind: str) -> str | None:
     """Why torch cannot use a device of this kind here, or None where it can."""
-    if Version(torch.__version__) < Version(OLDEST_TORCH):
-        return f"torch {torch.__version__} is too old; {OLDEST_TORCH} or newer is needed"
+    release = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
+    if release < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        return f"torch {torch.__version__} is too old; {oldest} or newer is needed"
     if kind == "cpu":
         return None
     if not is_known(kind):
