@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from conformance.execution.errors import ExecutionError
 from conformance.execution.process import WorkerPool
 
 
@@ -52,3 +54,12 @@ class Pools:
                 )
             )
         return self._pools[key]
+
+    def sweep(self) -> list[tuple[int, str]]:
+        """End the processes that outlived their workers, in pools where no worker runs: their ids and names."""
+        found: list[tuple[int, str]] = []
+        for pool in self._pools.values():
+            if not pool.dead:
+                with contextlib.suppress(ExecutionError):  # told by whoever needs the pool next
+                    found.extend(pool.sweep())
+        return found

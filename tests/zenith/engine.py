@@ -162,6 +162,31 @@ def _tell_secrets(_: Any) -> Any:
     )
 
 
+def _write(variable: str, text: str) -> Callable[[Any], Any]:
+    """Write the file that an environment variable names, and answer as if nothing were."""
+
+    def write(found: Any) -> Any:
+        Path(os.environ[variable]).write_text(text)
+        return found
+
+    return write
+
+
+def _leave_orphan(found: Any) -> Any:
+    """Leave a process that outlives the worker, in a session of its own; ZENITH_MARKER tells which."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        orphan = os.fork()
+        if orphan == 0:
+            time.sleep(600)
+        else:
+            Path(os.environ["ZENITH_MARKER"]).write_text(str(orphan))
+        os._exit(0)
+    os.waitpid(child, 0)
+    return found
+
+
 def _once(misdeed: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The misdeed of the first process that comes to it; the file that ZENITH_MARKER names tells the others."""
 
@@ -223,6 +248,9 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "lose_device_and_hang": _lose_device(_hang),
     "lose_device_and_crash": _lose_device(lambda _: ctypes.string_at(0)),
     "tell_secrets": _tell_secrets,
+    "leave_orphan": _leave_orphan,
+    "keep_memory": _write("ZENITH_FREE", "3"),
+    "spoil_device": _write("ZENITH_WRONG", ""),
     "raise_in_call": lambda found: replace(
         found, values=(np.zeros(0),), faults=((f"{RAISED}TypeError: no kernel for this [zenith.py, line 3]",),)
     ),
