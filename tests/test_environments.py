@@ -13,18 +13,20 @@ import environment_of_its_own
 import pytest
 import world
 import zenith_site
-from zenith_site import PLAIN, profile
+from zenith_site import PLAIN, Ran, profile
 
 from conformance import environments
 from conformance.environments import environment_facts, interpreter, versions_for, with_interpreters
 from conformance.execution import bootstrap
 from conformance.execution.errors import ServerDied, WorkerCrashed
+from conformance.execution.holder import Holder, Load
+from conformance.execution.pools import Pools
 from conformance.execution.process import WorkerPool
 from conformance.execution.remote import RemoteRunner
 from conformance.names import UsageError
 from conformance.obstacles import missing_engine
 from conformance.profile import EngineClaims
-from conformance.runner import LoadRequest
+from conformance.runner import LoadRequest, Unavailable
 
 ENGINES = Path(__file__).parent / "engines"
 CLOSURE = """\
@@ -220,6 +222,55 @@ def test_a_run_in_another_interpreter_tells_which_and_runs_there(site: Path, bar
     assert told["prefix"].endswith("venv") and told["environment"]["ZENITH_DIARY"].endswith("/diary")
     assert (tmp_path / "diary").read_text().splitlines()[0].startswith("load usual")
     assert "--engine-python zenith=.../bin/python" in done.cases["test_hues_agree"]["reproduce"]
+
+
+@pytest.mark.parametrize(
+    ("occasion", "misdeed", "verdict", "said"),
+    [
+        ("load", "exit_137", "CRASH", "exited with code 137 while running load"),
+        ("score_pairs", "exit_137", "CRASH", "exited with code 137 while running score_pairs"),
+        ("score_pairs", "segfault", "CRASH", "killed by SIGSEGV"),
+        ("load", "hang", "TIMEOUT", "load had not ended when its deadline"),
+        ("score_pairs", "hang", "TIMEOUT", "score_pairs had not ended when its deadline"),
+    ],
+)
+def test_an_engine_of_another_interpreter_that_dies_or_hangs_costs_what_it_costs_in_this_one(
+    site: Path, bare: Path, tmp_path: Path, occasion: str, misdeed: str, verdict: str, said: str
+) -> None:
+    text = profile(engine=f'options = {{ misdeeds = {{ {occasion} = "{misdeed}" }} }}')
+    command = ["--engine-python", bare, "--deadline", "2"]
+    if (occasion, misdeed) == ("load", "hang"):  # loading has ten minutes, unless it is asked for otherwise
+        done = impatient(site, tmp_path, text, *map(str, command))
+    else:
+        done = zenith_site.run(site, tmp_path, *PLAIN, *command, text=text)
+    verdicts = list(done.verdicts.values())
+    assert done.code == 1 and verdicts.count(verdict) == 2, done.said
+    assert set(verdicts) - {verdict} <= {"PASS", "NOT_RUN"}
+    assert said in next(case["reason"] for case in done.cases.values() if case["verdict"] == verdict)
+
+
+def impatient(site: Path, folder: Path, text: str, *arguments: str) -> Ran:
+    """A run that gives the loading of a model two seconds."""
+    (folder / "profile.toml").write_text(text)
+    script = folder / "impatient.py"
+    script.write_text(
+        "import sys\nimport conformance.execution.deadline as deadline\ndeadline.LOAD_SECONDS = 2.0\n"
+        "from conformance.__main__ import main\nsys.exit(main())\n"
+    )
+    command = [sys.executable, str(script), "--profile", str(folder / "profile.toml"), "--suite", "colours"]
+    here = {"PYTHONPATH": f"{site}{os.pathsep}{zenith_site.ROOT}"}
+    process = zenith_site.executed(site, [*command, *PLAIN, "--output", str(folder / "out"), *arguments], **here)
+    return Ran(process, folder / "out")
+
+
+def test_an_interpreter_that_has_gone_when_the_engine_is_loaded_is_no_crash_of_the_engine(tmp_path: Path) -> None:
+    request = LoadRequest("fake", "/nowhere", "embedding", "cpu", "none", "float32")
+    load = Load(request, "fake_runner:FakeRunner", "fork", {}, ("fake/none", "fake"), python=str(tmp_path / "python"))
+    with Pools() as pools, Holder(pools, 20) as holder:
+        for _ in range(2):
+            with pytest.raises(Unavailable, match=r"the interpreter .*/python cannot be started: .*No such file"):
+                holder.runner(load)
+        assert holder.loads == 1 and not holder.crashes  # asked again, it is not tried again
 
 
 def test_an_interpreter_that_is_not_there_is_a_usage_error_before_anything_runs(site: Path, tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "unavailable": _raise(Unavailable("this build needs a newer driver")),
     "segfault": lambda _: ctypes.string_at(0),
     "segfault_once": _once(lambda _: ctypes.string_at(0)),
+    "exit_137": lambda _: os._exit(137),
     "hang": _hang,
     "dawdle": _dawdle,
     "hang_once": _once(_hang),
