@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.catalogue import Catalogue, Model
+from conformance.environments import versions_for
 from conformance.inventory import Suite, Test
 from conformance.predicate import Subject, evaluate
 from conformance.profile import Claim, Profile
@@ -53,7 +54,7 @@ class Candidate:
             capability=_capability(about),
             devices=about.get("count"),
             isa=frozenset(facts["isa_flags"]) if "isa_flags" in facts else None,
-            versions=facts.get("versions", {}),
+            versions=versions_for(facts, self.target.engine),
         )
 
 

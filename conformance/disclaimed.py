@@ -82,6 +82,7 @@ def _cases(profile: Profile, catalogue: Catalogue, facts: Mapping[str, Any], sel
             products=profile.products,
             directed=False,
             start=engine.start,
+            python=engine.python,
             options=engine.options,
             environment=engine.environment,
             verdict=Verdict.ENVIRONMENT if missing else None,

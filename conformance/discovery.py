@@ -46,12 +46,13 @@ def load_tests(loader: unittest.TestLoader, standard: unittest.TestSuite, patter
 
 def read(backend: str, arguments: str) -> Inputs:
     """What the command line would read from these arguments."""
-    from conformance.cli.arguments import add_backend, add_selection, read_inputs
+    from conformance.cli.arguments import add_backend, add_engine_python, add_selection, read_inputs
     from conformance.cli.parser import Parser
 
     parser = Parser(prog=f"{ARGUMENTS} of python -m unittest")
     add_backend(parser)
     add_selection(parser)
+    add_engine_python(parser)
     return read_inputs(parser.parse_args(["--backend", backend, *shlex.split(arguments)]))
 
 

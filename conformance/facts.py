@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance import checkpoint
+from conformance.environments import environment_faults
 from conformance.names import UsageError, unknown
 from conformance.structure import not_finite
 
-KEYS = ("device", "versions", "engines", "python", "platform", "isa_flags", "host")
+KEYS = ("device", "versions", "engines", "environments", "python", "platform", "isa_flags", "host")
 DEVICE_KEYS = ("type", "name", "memory_gib", "available", "reason", "count", "major", "minor")
 
 _ISA = re.compile(r"amx|avx|sse4|f16c|fma$|asimd|fphp|sve|sme|bf16|i8mm|rv\d|neon|vsx")
@@ -97,6 +98,7 @@ def read_facts(path: Path) -> dict[str, Any]:
             ("device", dict, "an object"),
             ("versions", dict, "an object of distribution and version"),
             ("engines", list, "a list of engine names"),
+            ("environments", dict, "an object of engine and what is known of its own interpreter"),
             ("isa_flags", list, "a list of flags"),
             ("host", dict, "an object with memory_gib and cores"),
         )
@@ -128,6 +130,7 @@ def read_facts(path: Path) -> dict[str, Any]:
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)))
         ]
         faults += [f"facts {path}: {fault}" for fault in not_finite(facts)]
+        faults += [f"facts {path}: {fault}" for fault in environment_faults(facts.get("environments", {}))]
         faults += [
             f"facts {path}: versions.{name} is {version!r}, but should be text, or null for not installed"
             for name, version in facts.get("versions", {}).items()

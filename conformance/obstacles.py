@@ -8,6 +8,7 @@ from typing import Any
 
 from conformance.candidates import Candidate
 from conformance.catalogue import Model
+from conformance.environments import versions_for
 from conformance.models.fit import Fit
 from conformance.names import did_you_mean
 from conformance.predicate import Subject, evaluate
@@ -22,9 +23,15 @@ def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
     """Why the engine cannot be used on the machine of these facts, or an empty text."""
     if "engines" in facts and engine.name not in facts["engines"]:
         return f"no installed package offers an adapter (entry point conformance.engines) for {engine.name!r}"
-    versions = facts.get("versions", {})
-    installers = engine.installed_by
-    if any(version is None for version in versions.values()):
+    own = facts.get("environments", {}).get(engine.name)
+    if own is not None and own.get("fault"):
+        return f"engine {engine.name!r}: no worker can run in its interpreter: {own['fault']}"
+    versions, installers = versions_for(facts, engine.name), engine.installed_by
+    lacks = installers and all(name in versions and versions[name] is None for name in installers)
+    if own is not None and lacks:
+        which, python = " or ".join(installers), own["python"]
+        return f"engine {engine.name!r}: {python} has no {which}; `{python} -m pip install {installers[0]}`"
+    if own is None and any(version is None for version in versions.values()):
         from conformance.extras import NAME, not_installed, own_requirements
 
         # Where several distributions offer the engine, the extra of the first that has one is for this backend.
@@ -33,7 +40,7 @@ def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
         lacking = [name for name in not_installed(extra, versions) if not (present and name in installers)]
         if lacking:
             return f"engine {engine.name!r}: not installed: {', '.join(lacking)}; pip install '{NAME}[{extra}]'"
-    if installers and all(name in versions and versions[name] is None for name in installers):
+    if lacks:
         which = " or ".join(map(repr, installers))
         return f"engine {engine.name!r} is not installed; install the distribution {which}"
     return ""

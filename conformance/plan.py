@@ -57,6 +57,7 @@ class Case:
     products: Products
     directed: bool  # it looks along the directions of known faults
     start: str
+    python: str = ""  # the interpreter that has the engine; empty: the suite's own
     variants: Mapping[str, Variation] = field(default_factory=dict)  # of its engine
     quirks: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
@@ -196,6 +197,7 @@ def _decide(
         products=profile.products,
         directed=candidate.test.needs_directions,
         start=engine.start,
+        python=engine.python,
         variants=engine.variants,
         quirks=tuple(quirk.id for quirk in applied),
         undecided=tuple(undecided),

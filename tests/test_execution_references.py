@@ -109,10 +109,11 @@ def test_a_case_is_not_charged_for_the_references_that_its_group_computed(
             return Attempt(Outcome(Verdict.PASS))
 
     case = world.plan().cases[0]
-    request: Any = SimpleNamespace(reproduce=lambda case: "")
+    request: Any = SimpleNamespace(reproduce=lambda case: "", load_seconds=1.0)
     of: Any = SimpleNamespace(device="cpu")
     unused: Any = None
-    run = measurement.Measurement(request, of, references.pools, references, unused, unused, [], {})
+    listener: Any = SimpleNamespace(note=print)
+    run = measurement.Measurement(request, of, references.pools, references, unused, listener, [], {})
     session: Any = Computing()
     assert run._run_case(session, case).duration_s == 3.0
 

@@ -80,7 +80,27 @@ backends = Namespace(
         matmul=Namespace(allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True)
     ),
 )
+class Tensor:
+    """A product of the device, which goes wrong while the file that ZENITH_WRONG names is there."""
+    def __init__(self, array):
+        self.array = array
+    def to(self, kind):
+        return self
+    def __matmul__(self, other):
+        return Tensor(self.array @ other.array + os.path.exists(os.getenv("ZENITH_WRONG", "")))
+    def cpu(self):
+        return self
+    def numpy(self):
+        return self.array
+from_numpy = Tensor
+def free():
+    """In GiB: what the file that ZENITH_FREE names holds, if it is there."""
+    try:
+        return int(open(os.getenv("ZENITH_FREE", "")).read())
+    except OSError:
+        return 15
 zenith = Namespace(
+    mem_get_info=lambda index: (free() * 2**30, 2**34),
     is_available=lambda: not (os.environ.get("ZENITH_DEVICES") == "0" or os.path.exists(os.getenv("ZENITH_GONE", ""))),
     get_device_properties=lambda index: Namespace(name="Zenith 1000", total_memory=2**34),
 )

@@ -63,6 +63,17 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--profile", metavar="FILE", type=Path, help="a profile.toml that no package installs")
 
 
+def add_engine_python(parser: argparse.ArgumentParser) -> None:
+    """--engine-python."""
+    parser.add_argument(
+        "--engine-python",
+        metavar="[ENGINE=]PATH",
+        action="append",
+        default=[],
+        help="the interpreter whose environment has the engine, where it is not this one; it needs numpy beside it",
+    )
+
+
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """The options that choose a part of the plan; those that name things may be given several times."""
     many: dict[str, Any] = {"action": "append", "default": []}
@@ -159,6 +170,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def read_inputs(options: argparse.Namespace) -> Inputs:
     """Load and check everything that a plan needs. Raises UsageError with every fault."""
     from conformance.catalogue import load_catalogue
+    from conformance.environments import with_interpreters
     from conformance.inventory import load_suites
     from conformance.models.places import located
     from conformance.profile import load_profile
@@ -173,6 +185,8 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     if faults:
         raise UsageError(*faults)
     selection, catalogue = _selection(options, suites, catalogue)
+    chosen = [name for name in selection.engines or profile.default_engines if name in profile.engines]
+    profile = with_interpreters(profile, getattr(options, "engine_python", []), chosen)
     facts_file = getattr(options, "facts", None)
     return Inputs(
         profile=profile,
@@ -253,13 +267,19 @@ def _selection(
 
 
 def _local_facts(profile: Profile, registry: Registry) -> dict[str, Any]:
+    from conformance.environments import environment_facts
     from conformance.facts import local_facts
 
     conditions = [quirk.when for quirk in profile.quirks]
     conditions += [claim.when for engine in profile.engines.values() for claim in engine.attention.values()]
     distributions = {"torch"} | {name for when in conditions for name in when.get("versions", {})}
     distributions |= {name for engine in profile.engines.values() for name in engine.installed_by}
-    return local_facts(profile.device, distributions, registry.engines)
+    facts = local_facts(profile.device, distributions, registry.engines)
+    own = [engine for engine in profile.engines.values() if engine.python]
+    if own:
+        folder = profile.path.parent
+        facts["environments"] = {engine.name: environment_facts(engine, distributions, folder) for engine in own}
+    return facts
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from conformance.cli import OK
 from conformance.cli.arguments import (
     Inputs,
     add_backend,
+    add_engine_python,
     add_facts,
     add_probe,
     add_selection,
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="the id of a case, or a part of it that no other case has")
     add_backend(parser)
     add_selection(parser)
+    add_engine_python(parser)
     add_facts(parser)
     add_probe(parser)
 
@@ -95,6 +97,8 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
         parts.append("--probe-disclaimed")
     if case.directed and not case.model.directions:
         parts.append("--directions")
+    if getattr(options, "engine_python", None) and case.python:
+        parts.append(f"--engine-python {shlex.quote(f'{case.target.engine}={case.python}')}")
     parts.append(f"-k {shlex.quote(case.id)}")
     return " ".join(parts)
 
@@ -125,6 +129,8 @@ def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str,
         rows.append(("vision tower", f"{case.vision.attention}; kernels expected of it: {kernels}, and no other"))
     if case.effective_target != case.target:
         rows.append(("runs as", case.effective_target.id))
+    if case.python:
+        rows.append(("interpreter", case.python))
     for name, table in (("settings", case.settings), ("options", case.options), ("environment", case.environment)):
         if table:
             rows.append((name, ", ".join(f"{key} = {value}" for key, value in sorted(table.items()))))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from conformance import timings
 from conformance.cache import cache_folder
 from conformance.cli import NOTHING_EXECUTED, OK, say
-from conformance.cli.arguments import Inputs, add_backend, add_facts, add_selection, read_inputs
+from conformance.cli.arguments import Inputs, add_backend, add_engine_python, add_facts, add_selection, read_inputs
 from conformance.cli.named_runs import run_lines, run_records
 from conformance.cli.nothing_selected import reasons
 from conformance.cli.requirements import requirement_lines, requirement_records
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_backend(parser)
     add_selection(parser)
+    add_engine_python(parser)
     add_facts(parser)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--runs", action="store_true", help="only the runs that the profile names")

@@ -14,6 +14,7 @@ from conformance.cli import INTERNAL_ERROR, USAGE, say, show
 from conformance.cli.arguments import (
     add_backend,
     add_budget,
+    add_engine_python,
     add_output,
     add_probe,
     add_report,
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_backend(parser)
     add_selection(parser)
+    add_engine_python(parser)
     add_output(parser)
     add_probe(parser)
     parser.add_argument(

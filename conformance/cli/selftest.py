@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.cli import INCOMPLETE, INTERNAL_ERROR, OK, USAGE, say, show
-from conformance.cli.arguments import add_as_of, add_backend, add_output, positive, read_inputs
+from conformance.cli.arguments import add_as_of, add_backend, add_engine_python, add_output, positive, read_inputs
 from conformance.cli.nothing_selected import refuse
 from conformance.execution.deadline import CASE_SECONDS, LOAD_SECONDS
 from conformance.names import printable
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     many: dict[str, Any] = {"action": "append", "default": []}
     add_backend(parser)
+    add_engine_python(parser)
     parser.add_argument("--suite", metavar="NAME", help="only this suite", **many)
     parser.add_argument("--attention", metavar="NAME", help="only on this attention backend", **many)
     parser.add_argument("--dtype", metavar="NAME", help="only in this dtype, e.g. bfloat16", **many)
@@ -55,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_as_of(parser)
     parser.add_argument("--json", action="store_true", help="print the content of selftest.json instead of the report")
-    parser.set_defaults(engine=[], vision_attention=[], model=[], pattern=None, run=None, tier=None, directions=False)
+    parser.set_defaults(
+        engine=[], vision_attention=[], model=[], pattern=None, run=None, tier=None, directions=False, axis=[]
+    )
 
 
 def main(options: argparse.Namespace) -> int:

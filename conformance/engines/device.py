@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
+import numpy as np
 import torch
-from packaging.version import Version
 
 from conformance.runner import Unavailable
 
-OLDEST_TORCH = "2.6"
+OLDEST_TORCH = (2, 6)
+_PAUSE = 0.2  # seconds between two looks at memory
 
 
 def require(kind: str) -> None:
@@ -21,8 +24,10 @@ def require(kind: str) -> None:
 
 def missing(kind: str) -> str | None:
     """Why torch cannot use a device of this kind here, or None where it can."""
-    if Version(torch.__version__) < Version(OLDEST_TORCH):
-        return f"torch {torch.__version__} is too old; {OLDEST_TORCH} or newer is needed"
+    release = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
+    if release < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        return f"torch {torch.__version__} is too old; {oldest} or newer is needed"
     if kind == "cpu":
         return None
     if not is_known(kind):
@@ -92,6 +97,35 @@ def facts(kind: str, matmul: str = "ieee", convolution: str = "ieee") -> dict[st
         "precision_switches": precision_switches(),
         "torch_build": {"version": torch.__version__, "cuda": torch.version.cuda, "debug": torch.version.debug},
     }
+
+
+def health(kind: str, free_before: int | None = None, settle_seconds: float = 0.0) -> dict[str, Any]:
+    """Whether the device is well, asked for in a fresh worker while nobody else of this run holds it.
+
+    `device` as in `facts`; `free` and `total` are bytes of its memory, None where torch does not say. Where less than
+    `free_before` is free, it is waited for, `settle_seconds` at most, since drivers give memory back late. `product` is
+    empty where a product of matrices is right, and otherwise says how far it is off. Its numbers are small integers,
+    which every precision holds exactly, so nothing but the very product will do.
+    """
+    reason = missing(kind)
+    found: dict[str, Any] = {"device": {"type": kind, "available": reason is None}, "free": None, "total": None}
+    if reason:
+        return {**found, "device": {**found["device"], "reason": reason}, "product": ""}
+    if kind != "cpu" and hasattr(torch.get_device_module(kind), "mem_get_info"):
+        until = time.monotonic() + settle_seconds
+        while True:
+            free, total = (int(each) for each in torch.get_device_module(kind).mem_get_info(0))
+            if free_before is None or free >= free_before or time.monotonic() >= until:
+                break
+            time.sleep(_PAUSE)
+        found |= {"free": free, "total": total}
+    draw = np.random.default_rng(5)
+    left, right = (draw.integers(-8, 9, (256, 256)) for _ in range(2))
+    one, other = (torch.from_numpy(each.astype(np.float32)).to(kind) for each in (left, right))
+    off = np.abs((one @ other).cpu().numpy() - left @ right)
+    wrong = int(np.count_nonzero(~(off == 0)))  # NaN as well
+    product = f"{wrong} of {off.size} elements are wrong, by {off.max():g} at most" if wrong else ""
+    return {**found, "product": product}
 
 
 def _accelerator(kind: str) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def complete_facts(
     if case is None:
         return dict(facts)
     try:
-        pool = pools.get(engines[case.effective_target.engine], case.start, case.environment)
+        pool = pools.get(engines[case.effective_target.engine], case.start, case.environment, case.python)
         claims = case.products
         known = ask_facts(pool, FACTS, seconds, known_plan.device, claims.matmul, claims.convolution)
     except (ExecutionError, ProtocolError) as error:
@@ -90,7 +90,7 @@ class DeviceWatch:
             return None
         self._doubted.add(place)
         try:
-            pool = self._pools.get(engine_class, case.start, case.environment)
+            pool = self._pools.get(engine_class, case.start, case.environment, case.python)
             device = ask_facts(pool, FACTS, PROBE_SECONDS, self._device)["device"]
         except (ExecutionError, ProtocolError) as error:
             if isinstance(error, RemoteFailure) and not worker_lost:

@@ -41,6 +41,7 @@ class Group:
             engine_class,
             case.start,
             case.environment,
+            python=case.python,
             place=(case.effective_target.id, case.model.name),
         )
 

@@ -96,14 +96,10 @@ class Holder:
             raise GivenUp(self.given_up_because(load))
         self.release()
         self._load = load
-        runner = RemoteRunner(
-            load.request,
-            self._pools.get(load.engine_class, load.start, load.environment),
-            load.engine_class,
-            load_seconds=self._load_seconds,
-        )
         self.loads += 1
         try:
+            pool = self._pools.get(load.engine_class, load.start, load.environment, load.python)
+            runner = RemoteRunner(load.request, pool, load.engine_class, load_seconds=self._load_seconds)
             runner.__enter__()
         except ServerDied as error:
             if error.status is None:  # it lives, but cannot import the engine, and will not the next time

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance import disclaimed
+from conformance.execution.aftermath import Aftermath
 from conformance.execution.device import DeviceBusy, DeviceWatch, owned_device
 from conformance.execution.disclaimed import DisclaimedSession
 from conformance.execution.group import Group, groups
-from conformance.execution.holder import Holder
+from conformance.execution.holder import Holder, Load
 from conformance.execution.on_demand import variant_named
 from conformance.execution.outcome import Outcome, out_of_time, outcome_of
 from conformance.execution.planting import Planting, places, planted
@@ -52,6 +53,7 @@ class Measurement:
 
     def __post_init__(self) -> None:
         self._watch = DeviceWatch(self.plan.device, self.pools)
+        self._aftermath = Aftermath(self.plan.device, self.pools, self.listener.note)
         self._gone = ""  # why the device cannot be used any more
         self._holder = Holder(self.pools, self.request.load_seconds, self.listener.note)
         self.references.release = self._holder.release
@@ -70,6 +72,7 @@ class Measurement:
                 stack.enter_context(owned_device(self.plan, self.listener.note))
             except DeviceBusy as error:
                 self._gone = str(error)
+            stack.callback(self._aftermath.sweep)
             stack.enter_context(self._holder)
             self._count_crashes()
             every = groups(self.plan)
@@ -139,9 +142,11 @@ class Measurement:
             device = self.plan.device
             kind = DisclaimedSession if group.first.suite == disclaimed.SUITE.name else Session
             session = kind(group, device, engine_class, self._holder, request.case_seconds)
-            if not self._holder.serves(session.load):
-                self._holder.release()
             for case in cases:
+                # Not before every case: a variant that is loaded stays for the next that asks for it.
+                is_due = case is cases[0] or self._aftermath.is_doubted
+                if is_due and not (self._gone or session.given_up or request.budget.has_passed):
+                    self._look_round(session.load)
                 # What is not launched must not be called so by the journal.
                 if self._gone:
                     result = self._result(case, Outcome(Verdict.ENVIRONMENT, self._gone))
@@ -154,6 +159,8 @@ class Measurement:
                     self.listener.case_started(case.id)
                     result = self._run_case(session, case)
                 done.append(self._settle(result))
+                if result.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
+                    self._aftermath.doubt()
                 if result.attempts and (why := self._watch.gone(case, engine_class, result.verdict)):
                     self._gone = f"the {device} device disappeared during the run: {why}"
                     self.listener.note(f"{self._gone}; nothing more is launched")
@@ -166,6 +173,15 @@ class Measurement:
                 done.append(self._settle(result))
         self.journal.sync(target.id, self.counters)
         self.listener.group_finished(target.id, model, done)
+
+    def _look_round(self, load: Load) -> None:
+        """Before anything else is loaded: nothing is launched any more where the targets so far left the device ill."""
+        if self._holder.serves(load):
+            return
+        self._holder.release()
+        if why := self._aftermath.fault(load):
+            self._gone = f"the {self.plan.device} device is not as it was before: {why}"
+            self.listener.note(f"{self._gone}; nothing more is launched")
 
     def _run_case(self, session: Session, case: Case) -> CaseResult:
         # References are computed once and found again: their time is not the case's, and no later run's.

@@ -223,6 +223,12 @@ class WorkerPool:
                 raise
             return answer
 
+    def sweep(self) -> list[tuple[int, str]]:
+        """End what outlived its worker, where no worker runs: process ids and names. Raises as `ask` does."""
+        if self._process is None or not self._ready:
+            return []
+        return [(int(pid), str(name)) for pid, name in self.ask({"op": "sweep"})["orphans"]]
+
     def forget(self, pid: int) -> None:
         """Note that a worker has been reaped, so that its process id is no longer ours to kill."""
         self._workers.discard(pid)

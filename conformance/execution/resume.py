@@ -23,6 +23,7 @@ _FACTS = (
     "device",
     "versions",
     "engines",
+    "environments",
     "python",
     "platform",
     "isa",
@@ -85,8 +86,8 @@ def what_changed(then: RunHeader, now: RunHeader) -> list[str]:
         if then.models.get(model) != now.models[model]:
             found.append(f"model {model}: files in its folder have been changed")
     for name in _FACTS:
-        if name in now.facts:
-            found.extend(_fact_differences(name, then.facts.get(name), now.facts[name]))
+        if name in now.facts or name == "environments":  # which needs no worker to be known
+            found.extend(_fact_differences(name, then.facts.get(name), now.facts.get(name)))
     return found
 
 

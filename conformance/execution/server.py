@@ -4,7 +4,7 @@ It has one thread and touches no device, so that a fork of it is a good worker: 
 there at once. A worker that must not be a fork (`start="spawn"`) gets a fresh interpreter, and the same care.
 
 Requests are `{"op": "start", "log": path}`, followed by one byte that carries the worker's socket;
-`{"op": "status" | "kill", "pid": pid}`; `{"op": "stop"}`.
+`{"op": "status" | "kill", "pid": pid}`; `{"op": "sweep"}`, which ends what outlived its worker; `{"op": "stop"}`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from conformance.execution import bootstrap, worker
 from conformance.execution.channel import Channel
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import WorkerDied
+from conformance.execution.orphans import adopt, children, end_orphans
 
 _REAP_SECONDS = 5.0
 _HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
@@ -40,6 +41,7 @@ class Server:
         self._control = control
         self._start_method = start
         self._running: set[int] = set()
+        self._own = {child.pid for child in children(os.getpid())}  # which an import has started, and may need
         self._ended: dict[int, int] = {}  # exit codes, negative for signals
         self._ending = False
         self._wake, self._waker = socket.socketpair()
@@ -81,8 +83,13 @@ class Server:
         if operation == "stop":
             self._ending = True
             return {}
+        if operation == "sweep":
+            self._reap()
+            # A living worker's own daemon cannot be told from another's orphan.
+            orphans = [] if self._running else end_orphans(self._own)
+            return {"orphans": [[each.pid, each.name] for each in orphans]}
         if operation not in ("status", "kill"):
-            raise ProtocolError(f"the server knows start, status, kill and stop, not {operation!r}")
+            raise ProtocolError(f"the server knows start, status, kill, sweep and stop, not {operation!r}")
         pid = request["pid"]
         if operation == "kill" and pid in self._running:
             kill_group(pid)
@@ -138,6 +145,7 @@ class Server:
         while self._running and not deadline.has_passed:
             self._reap()
             time.sleep(0.005)
+        end_orphans(self._own | self._running)
 
 
 def kill_group(pid: int) -> None:
@@ -194,6 +202,7 @@ def main(arguments: list[str]) -> int:
         control.send({"failed": f"{type(error).__name__}: {error}", "traceback": text}, Deadline.never())
         control.close()
         return 1
+    adopt()
     control.send({"ready": os.getpid()}, Deadline.never())
     Server(control, settings["start"]).run()
     return 0

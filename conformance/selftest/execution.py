@@ -225,11 +225,10 @@ class _SharedPools(Pools):
 
     def __init__(self) -> None:
         super().__init__()
-        self._first = ""
+        self._first: dict[str, str] = {}
 
-    def get(self, runner_class: str, start: str, environment: Mapping[str, str]) -> WorkerPool:
-        self._first = self._first or runner_class
-        return super().get(self._first, start, environment)
+    def get(self, runner_class: str, start: str, environment: Mapping[str, str], python: str = "") -> WorkerPool:
+        return super().get(self._first.setdefault(python, runner_class), start, environment, python)
 
 
 def _tests(trial: Trial) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import importlib.util
 import os
 import signal
 import socket
@@ -115,6 +116,11 @@ class OutOfMemoryError(RuntimeError):
 
 def probe() -> Mapping[str, Any]:
     return {"device": "none", "precision": {"tf32": False}}
+
+
+def interpreter() -> Mapping[str, Any]:
+    """Where this runs, and whether the suite's own requirements could be imported here."""
+    return {"prefix": sys.prefix, "has_jsonschema": importlib.util.find_spec("jsonschema") is not None}
 
 
 def torch_probe() -> Mapping[str, Any]:

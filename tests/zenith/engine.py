@@ -19,8 +19,6 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from conformance.criteria.attention_math import exact
-from conformance.criteria.rounding import rounded
 from conformance.runner import (
     RAISED,
     AttentionCall,
@@ -104,6 +102,10 @@ class ZenithRunner(Runner):
         return self._do("generate", found)
 
     def attention(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
+        # Not above: elsewhere a worker must do with numpy, and these two want what the suite itself requires.
+        from conformance.criteria.attention_math import exact
+        from conformance.criteria.rounding import rounded
+
         values = tuple(rounded(exact(call), self.request.dtype) for call in calls for _ in range(repeats))
         name = self.request.attention
         ran = Effective(self.request.dtype, name, {KERNEL.get(name, f"zenith::{name}"): len(values)}, 1, len(values))
@@ -160,6 +162,31 @@ def _tell_secrets(_: Any) -> Any:
     )
 
 
+def _write(variable: str, text: str) -> Callable[[Any], Any]:
+    """Write the file that an environment variable names, and answer as if nothing were."""
+
+    def write(found: Any) -> Any:
+        Path(os.environ[variable]).write_text(text)
+        return found
+
+    return write
+
+
+def _leave_orphan(found: Any) -> Any:
+    """Leave a process that outlives the worker, in a session of its own; ZENITH_MARKER tells which."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        orphan = os.fork()
+        if orphan == 0:
+            time.sleep(600)
+        else:
+            Path(os.environ["ZENITH_MARKER"]).write_text(str(orphan))
+        os._exit(0)
+    os.waitpid(child, 0)
+    return found
+
+
 def _once(misdeed: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The misdeed of the first process that comes to it; the file that ZENITH_MARKER names tells the others."""
 
@@ -210,6 +237,7 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "unavailable": _raise(Unavailable("this build needs a newer driver")),
     "segfault": lambda _: ctypes.string_at(0),
     "segfault_once": _once(lambda _: ctypes.string_at(0)),
+    "exit_137": lambda _: os._exit(137),
     "hang": _hang,
     "dawdle": _dawdle,
     "hang_once": _once(_hang),
@@ -221,6 +249,9 @@ MISDEEDS: dict[str, Callable[[Any], Any]] = {
     "lose_device_and_hang": _lose_device(_hang),
     "lose_device_and_crash": _lose_device(lambda _: ctypes.string_at(0)),
     "tell_secrets": _tell_secrets,
+    "leave_orphan": _leave_orphan,
+    "keep_memory": _write("ZENITH_FREE", "3"),
+    "spoil_device": _write("ZENITH_WRONG", ""),
     "raise_in_call": lambda found: replace(
         found, values=(np.zeros(0),), faults=((f"{RAISED}TypeError: no kernel for this [zenith.py, line 3]",),)
     ),
