@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from packaging.version import Version
 
+from conformance.engines.stack import runtime
 from conformance.runner import Unavailable
 
 OLDEST_TORCH = "2.6"
@@ -91,6 +92,7 @@ def facts(kind: str, matmul: str = "ieee", convolution: str = "ieee") -> dict[st
         "precision_claims": {"matmul": matmul, "convolution": convolution},
         "precision_switches": precision_switches(),
         "torch_build": {"version": torch.__version__, "cuda": torch.version.cuda, "debug": torch.version.debug},
+        "stack": {"runtime": runtime("cpu" if reason else kind)},
     }
 
 

@@ -27,6 +27,7 @@ from conformance.results.printable import encodable, one_line, printable
 from conformance.results.record import CaseResult, was_decided_afresh
 from conformance.results.silence import fall_silent
 from conformance.results.summary_table import summary_table
+from conformance.stack import stack_lines
 from conformance.verdict import Verdict
 
 _SHOWN = 20  # known failures: they are listed for the record, not for reading
@@ -106,6 +107,8 @@ class Console:
         device = facts.get("device")
         if isinstance(device, Mapping) and device.get("name"):
             self._line(f"device: {one_line(str(device['name']))}")
+        for line in stack_lines(facts):
+            self._line(line)
 
     def retell(self, document: Mapping[str, Any], files: Iterable[Path | str] = (), resume: str = "") -> None:
         """Show a run that has ended as it was shown: the beginning, what did not pass, the groups, the summary."""
