@@ -135,7 +135,10 @@ def _conclude(
 ) -> dict[str, Any]:
     sentences = not_covered(plan, request.profile, results)
     faults = planted if planted or request.plant is not None else None
-    return conclude(request.output, header, starts, results, sentences, faults, redact, request.junit, request.baseline)
+    audited = None if request.audit is None else request.audit(plan, results, header.facts)
+    return conclude(
+        request.output, header, starts, results, sentences, faults, redact, request.junit, request.baseline, audited
+    )
 
 
 def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHeader:

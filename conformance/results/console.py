@@ -16,8 +16,15 @@ from rich.text import Text
 
 from conformance.duration import clock, in_words
 from conformance.judgement import decisive
+from conformance.results.audited import audit_lines, audit_table
 from conformance.results.comparison import Change, Comparison
-from conformance.results.document import BASELINE_MEANINGS, EXIT_MEANINGS, count_verdicts, final_exit_code
+from conformance.results.document import (
+    AUDIT_MEANINGS,
+    BASELINE_MEANINGS,
+    EXIT_MEANINGS,
+    count_verdicts,
+    final_exit_code,
+)
 from conformance.results.explanation import describe, explain
 from conformance.results.going_on import is_unfinished
 from conformance.results.journal import RunHeader
@@ -187,6 +194,8 @@ class Console:
             self._line(f"written: {file}")
         if resume and is_unfinished(document):
             self._line(f"`--resume` goes on: {resume}", "yellow")
+        if "audit" in document:
+            self._audit(document["audit"])
         if "baseline" in document:
             self._baseline(document["baseline"], document["run"]["plan_hash"])
         faults, void = planted_of(document), is_void(document)
@@ -196,13 +205,21 @@ class Console:
             self._line(f"VOID: {sentence}", "bold red")
         code = final_exit_code(document)
         meaning = (BASELINE_MEANINGS if "baseline" in document else EXIT_MEANINGS)[code]
-        if void and code == 1:
+        if code != document.get("baseline", document["run"])["exit_code"]:
+            meaning = AUDIT_MEANINGS[code]
+        elif void and code == 1:
             meaning = "the run is VOID, its verdicts show nothing: a planted fault was not found"
         totals = _verdicts(document["summary"]["verdicts"])
         self._line(
             f"{totals} in {document['run']['duration_s']:.1f} s; exit code {code}: {meaning}",
             "bold green" if code == 0 else "bold red",
         )
+
+    def _audit(self, block: Mapping[str, Any]) -> None:
+        self._line("")
+        self._screen.print(audit_table(block, self._text))
+        for line, style in audit_lines(block):
+            self._line(line, style)
 
     def _baseline(self, baseline: Mapping[str, Any], plan_hash: str) -> None:
         """What differs from the baseline, the new failures last."""
