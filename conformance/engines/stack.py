@@ -35,7 +35,7 @@ def runtime(kind: str) -> dict[str, Any]:
         "CUDA": _told(lambda: torch.version.cuda),
         "HIP": _told(lambda: torch.version.hip),
         "SYCL compiler": _told(lambda: torch.version.xpu),
-        "glibc": _told(lambda: " ".join(platform.libc_ver())),
+        "libc": _told(lambda: " ".join(platform.libc_ver())),
     }
     if kind != "cpu":
         found |= {
