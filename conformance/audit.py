@@ -69,7 +69,7 @@ def audit(
     pairs = [pair for pair in pairs if pair.case.suite != disclaimed.SUITE.name]
     mismatches = list(_mismatches(pairs))
     claims = [
-        _claim(engine, claim, dtype, pairs, {each["target"] for each in mismatches}, facts)
+        _claim(engine, claim, dtype, pairs, facts)
         for engine in profile.engines.values()
         for claim in engine.attention.values()
         for dtype in claim.precision
@@ -96,7 +96,6 @@ def _claim(
     claim: Claim,
     dtype: str,
     every: Sequence[_Pair],
-    mismatched: set[str],
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What was seen of one engine, attention backend and dtype."""
@@ -104,8 +103,14 @@ def _claim(
     executed = [pair for pair in pairs if pair.is_executed]
     passed = sum(pair.passes for pair in executed)
     missing = missing_engine(engine, facts)
-    if any(pair.case.target.id in mismatched for pair in executed):
-        status, reason = MISMATCH, "something else ran than was requested"
+    differing = dict.fromkeys(
+        f"{what} {ran} ran, but {requested} was requested"
+        for pair in executed
+        for what, requested, ran in _differences(pair)
+        if what == "dtype" or requested == claim.attention
+    )
+    if differing:
+        status, reason = MISMATCH, "; ".join(differing)
     elif passed:
         status, reason = SHOWN, ""
     elif executed:
@@ -147,20 +152,24 @@ def _mismatches(pairs: Iterable[_Pair]) -> Iterator[dict[str, Any]]:
     """Where another dtype or attention backend ran than was requested, once for each target."""
     found: dict[tuple[str, str, str, str], list[str]] = {}
     for pair in pairs:
-        case, ran = pair.case, pair.result.effective if pair.result is not None else None
-        if ran is None or ran.evidence == "undisclosed":
-            continue
-        asked = [
-            ("dtype", case.effective_target.dtype, ran.dtype),
-            ("attention backend", case.effective_target.attention, ran.attention),
-        ]
-        if case.vision is not None and ran.vision is not None:
-            asked.append(("vision attention backend", case.vision.attention, ran.vision.attention))
-        for what, requested, effective in asked:
-            if requested != effective:
-                found.setdefault((case.target.id, what, requested, effective), []).append(case.id)
+        for what, requested, effective in _differences(pair):
+            found.setdefault((pair.case.target.id, what, requested, effective), []).append(pair.case.id)
     for (target, what, requested, effective), cases in found.items():
         yield {"target": target, "what": what, "requested": requested, "effective": effective, "cases": cases}
+
+
+def _differences(pair: _Pair) -> Iterator[tuple[str, str, str]]:
+    """What differs between what a case requested and what ran: which of it, and both names."""
+    case, ran = pair.case, pair.result.effective if pair.result is not None else None
+    if ran is None or ran.evidence == "undisclosed":
+        return
+    asked = [
+        ("dtype", case.effective_target.dtype, ran.dtype),
+        ("attention backend", case.effective_target.attention, ran.attention),
+    ]
+    if case.vision is not None and ran.vision is not None:
+        asked.append(("vision attention backend", case.vision.attention, ran.vision.attention))
+    yield from (each for each in asked if each[1] != each[2])
 
 
 def _disclaimed(profile: Profile, index: int, probes: Sequence[_Pair]) -> dict[str, Any]:

@@ -162,7 +162,9 @@ def test_what_ran_though_something_else_was_requested_is_a_mismatch_with_both_na
     found = audited(only_plain(), other)
     (mismatch,) = found["mismatches"]
     assert (mismatch["what"], mismatch["requested"], mismatch["effective"]) == (what, requested, *changed.values())
-    assert claim(found, "transformers/quick/bfloat16")["status"] == "mismatch"
+    quick = claim(found, "transformers/quick/bfloat16")
+    both = f"{what} {next(iter(changed.values()))} ran, but {requested} was requested"
+    assert (quick["status"], quick["reason"]) == ("mismatch", both)
     assert found["exit_code"] == 1
 
 
@@ -188,6 +190,8 @@ def test_a_vision_tower_counts_for_its_own_claim_and_may_mismatch() -> None:
     assert claim(found, "transformers/quick/bfloat16")["status"] == "shown"
     found = audited(only_plain(), lambda case: {"effective": towers(case, "plain")}, plan)
     assert {each["what"] for each in found["mismatches"]} == {"vision attention backend"}
+    assert claim(found, "transformers/quick/bfloat16")["status"] == "mismatch"
+    assert claim(found, "transformers/plain/bfloat16")["status"] == "shown"
 
 
 def test_a_kernel_that_no_claim_names_is_under_claimed() -> None:
