@@ -1,7 +1,8 @@
 """What can be known of a machine without importing an engine: facts, as a JSON mapping.
 
     {"device": {"type", "name", "memory_gib", "available", "reason"}, "versions": {distribution: version or null},
-     "engines": [...], "python", "platform", "isa_flags": [...], "host": {"memory_gib", "cores"}}
+     "engines": [...], "python", "platform", "isa_flags": [...], "host": {"memory_gib", "cores"},
+     "stack": {...}}  # as conformance.stack describes it
 
 A key that is missing, or null under "device", is not known; a null under "versions" is known not to be installed.
 A worker, which may touch the device, completes them.
@@ -20,9 +21,10 @@ from typing import Any
 from conformance import checkpoint
 from conformance.environments import environment_faults
 from conformance.names import UsageError, unknown
+from conformance.stack import local_stack
 from conformance.structure import not_finite
 
-KEYS = ("device", "versions", "engines", "environments", "python", "platform", "isa_flags", "host")
+KEYS = ("device", "versions", "engines", "environments", "python", "platform", "isa_flags", "host", "stack")
 DEVICE_KEYS = ("type", "name", "memory_gib", "available", "reason", "count", "major", "minor")
 
 _ISA = re.compile(r"amx|avx|sse4|f16c|fma$|asimd|fphp|sve|sme|bf16|i8mm|rv\d|neon|vsx")
@@ -48,6 +50,7 @@ def local_facts(device: str, distributions: Iterable[str], engines: Iterable[str
         facts["isa_flags"] = isa
     memory = _memory_gib()
     facts["host"] = {"memory_gib": memory, "cores": _cores()}
+    facts["stack"] = local_stack()
     if device == "cpu":
         facts["device"].update(available=True, name=cpu_name(text), memory_gib=memory)
     return facts
@@ -101,6 +104,7 @@ def read_facts(path: Path) -> dict[str, Any]:
             ("environments", dict, "an object of engine and what is known of its own interpreter"),
             ("isa_flags", list, "a list of flags"),
             ("host", dict, "an object with memory_gib and cores"),
+            ("stack", dict, "an object of what was read of the stack"),
         )
         if key in facts and not isinstance(facts[key], kind)
     ]

@@ -78,7 +78,7 @@ def test_the_document_has_the_documented_keys(site: Path, tmp_path: Path) -> Non
     checks = {each["check"] for each in found["findings"]}
     assert checks == {
         "device", "memory", "matmul", "attention", "models", "references", "disk", "versions", "engines", "environment",
-        "other runs", "time",
+        "other runs", "stack", "time",
     }  # fmt: skip
 
 

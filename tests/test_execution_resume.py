@@ -28,6 +28,7 @@ FACTS: dict[str, Any] = {
     "isa_flags": ["avx2", "avx512f"],
     "precision_switches": {"cudnn.allow_tf32": False},
     "torch_build": {"version": "2.13.0+xpu"},
+    "stack": {"id": "0123456789ab", "kernel": "Linux 6.12.1", "environment": {"OMP_NUM_THREADS": "4"}},
     "peak_resident_mib": 200.0,
 }
 THEN = header([ONE, TWO], facts=FACTS, models={"mine": "abc"})
@@ -43,6 +44,8 @@ LEAVES = [
     ("isa_flags",),
     ("precision_switches", "cudnn.allow_tf32"),
     ("torch_build", "version"),
+    ("stack", "kernel"),
+    ("stack", "environment", "OMP_NUM_THREADS"),
 ]
 
 
@@ -111,6 +114,23 @@ def test_what_differs_from_boot_to_boot_and_call_to_call_is_no_difference() -> N
     for path, value in ((("device", "memory_gib"), 63.9), (("device", "reason"), "x"), (("peak_resident_mib",), 1.0)):
         assert what_changed(THEN, with_fact(path, value)) == []
     assert what_changed(THEN, with_fact(("device", "memory_gib"), 32.0)) == ["device.memory_gib: 64.0 then, 32.0 now"]
+
+
+def test_a_variable_that_is_not_set_any_more_is_a_difference_and_so_is_a_new_one() -> None:
+    now = with_fact(("stack", "environment"), {"MKL_CBWR": "AVX2"})
+    assert what_changed(THEN, now) == [
+        "stack.environment.MKL_CBWR: null then, AVX2 now",
+        "stack.environment.OMP_NUM_THREADS: 4 then, null now",
+    ]
+
+
+def test_the_id_of_the_stack_is_not_compared_itself_and_what_only_a_worker_tells_is_once_it_is_known() -> None:
+    assert what_changed(THEN, with_fact(("stack", "id"), "another")) == []
+    now = with_fact(("stack", "runtime"), {"oneDNN": "3.8"})
+    assert what_changed(now, THEN) == []
+    assert what_changed(now, with_fact(("stack", "runtime"), {"oneDNN": "3.9"})) == [
+        "stack.runtime.oneDNN: 3.8 then, 3.9 now"
+    ]
 
 
 def test_facts_that_are_not_known_yet_are_not_compared() -> None:

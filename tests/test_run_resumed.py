@@ -109,6 +109,7 @@ def test_a_journal_that_cannot_be_read_is_said_with_its_line(site: Path, tmp_pat
         ("torch", ["torch_build.version: 2.13.0 then, 2.12.1 now"]),
         ("device", ["device.available: true then, false now"]),
         ("version", ["version: 0.1.0 then, 9.9.9 now"]),
+        ("variable", ["stack.environment.OMP_NUM_THREADS: null then, 3 now"]),
         ("engine", ["versions.torch: 2.13.0 then, 2.14.0 now"]),
     ],
 )
@@ -127,6 +128,8 @@ def test_another_run_is_not_resumed_and_every_difference_is_named(
         more["ZENITH_TORCH"] = "2.12.1"
     elif change == "device":
         more["ZENITH_DEVICES"] = "0"
+    elif change == "variable":
+        more["OMP_NUM_THREADS"] = "3"
     elif change == "engine":
         site = Path(shutil.copytree(site, tmp_path / "newer"))
         (site / "torch-2.13.0.dist-info").rename(site / "torch-2.14.0.dist-info")

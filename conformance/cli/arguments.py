@@ -117,6 +117,16 @@ def add_probe(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_audit(parser: argparse.ArgumentParser) -> None:
+    """--audit."""
+    parser.add_argument(
+        "--audit",
+        action="store_true",
+        help="at the end, hold the profile against what was executed: claims that nothing showed (exit code 6), what "
+        "ran though something else was requested (1), what was seen and is not claimed",
+    )
+
+
 def add_as_of(parser: argparse.ArgumentParser) -> None:
     """--as-of."""
     parser.add_argument(

@@ -7,11 +7,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.cli import INTERNAL_ERROR, USAGE, say, show
 from conformance.cli.arguments import (
+    add_audit,
     add_backend,
     add_budget,
     add_engine_python,
@@ -64,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="inject a fault before each suite on each target; a run that does not find it is VOID (exit code 1). "
         f"--run {CERTIFICATION} always does",
     )
+    add_audit(parser)
     add_report(parser)
 
 
@@ -78,6 +81,7 @@ def main(options: argparse.Namespace) -> int:
     baseline = _baseline(options, inputs.profile.name)
     # Only now what needs numpy: a mistyped name is answered at once.
     from conformance import timings
+    from conformance.audit import audit
     from conformance.cache import cache_folder
     from conformance.cli.explain import reproduction
     from conformance.disclaimed import nothing_to_call
@@ -112,6 +116,7 @@ def main(options: argparse.Namespace) -> int:
         estimate=lambda plan, facts: inputs.estimate(plan, known, facts),
         plant=_faults() if options.plant or options.run == CERTIFICATION else None,
         budget=NEVER if minutes is None else Deadline.after(60 * minutes),
+        audit=partial(audit, inputs.profile, suites=inputs.suites) if options.audit else None,
     )
     stream = sys.stderr if options.json else sys.stdout
     is_begun = False

@@ -19,6 +19,7 @@ from conformance.extras import own_requirements
 from conformance.plan import Case, Plan
 from conformance.profile import Profile
 from conformance.results.printable import one_line
+from conformance.stack import local_stack, stack_lines
 from conformance.verdict import Verdict
 
 PROBE = "conformance.doctor.probe"
@@ -73,6 +74,7 @@ def examine(of: Examination) -> Iterator[Finding]:
             yield from device.check(of.plan.device, answer, of.profile.driver, device.System(of.environment))
             if device.usable(answer):
                 isa, name = str(answer["isa"]), answer.get("name")
+                yield _stack(of, asked)
                 yield from _on_the_device(of, asked, answer)
         references = models.look_up(of.cases, isa)
         yield from models.check_references(references)
@@ -147,6 +149,14 @@ def _not_run(plan: Plan) -> Iterator[Finding]:
         )
     for (of, reason, advice), count in reasons.items():
         yield problem(of, f"{count} of {len(plan.cases)} cases cannot run: {one_line(reason)}", advice)
+
+
+def _stack(of: Examination, asked: Questioner) -> Finding:
+    """What is beneath torch; the variables that are set have a finding of their own."""
+    told = asked.ask("stack", of.plan.device)
+    runtime = {} if isinstance(told, NoAnswer) else told
+    lines = stack_lines({"stack": {**local_stack(of.environment), "environment": {}, "runtime": runtime}})
+    return ok("stack", "".join(lines).removeprefix("stack: ") or "nothing of it can be read")
 
 
 def _on_the_device(of: Examination, asked: Questioner, answer: Mapping[str, Any]) -> Iterator[Finding]:

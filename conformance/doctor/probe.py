@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from conformance.engines.device import is_known, missing, set_precision_switches
+from conformance.engines.stack import runtime
 
 
 def adapter(engine_class: str) -> dict[str, Any]:
@@ -40,6 +41,11 @@ def device(kind: str, builds: Sequence[str]) -> dict[str, Any]:
             found["threads"] = torch.get_num_threads()
     found["warnings"] = [str(each.message) for each in raised]
     return found
+
+
+def stack(kind: str) -> dict[str, Any]:
+    """What torch and this interpreter tell of the stack; torch can use a device of this kind."""
+    return runtime(kind)
 
 
 def matmul(kind: str, dtype: str, left: Any, right: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from conformance.engines.stack import runtime
 from conformance.runner import Unavailable
 
 OLDEST_TORCH = (2, 6)
@@ -96,6 +97,7 @@ def facts(kind: str, matmul: str = "ieee", convolution: str = "ieee") -> dict[st
         "precision_claims": {"matmul": matmul, "convolution": convolution},
         "precision_switches": precision_switches(),
         "torch_build": {"version": torch.__version__, "cuda": torch.version.cuda, "debug": torch.version.debug},
+        "stack": {"runtime": runtime("cpu" if reason else kind)},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -28,10 +28,12 @@ def conclude(
     redact: Callable[[Any], Any],
     junit: str,
     baseline: Record | None,
+    audit: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write results.json and junit.xml, in the flavour `junit`, to `output`; the content of the former.
 
-    `planted` are the planted faults, None for a run that plants none. Raises `OutputError`.
+    `planted` are the planted faults, None for a run that plants none; `audit` is the profile's, where it was asked for.
+    Raises `OutputError`.
 
     How long the run took is told by the monotonic clock, and when it ended follows from when its last process began:
     a clock that was set in between makes neither negative.
@@ -51,6 +53,8 @@ def conclude(
     )
     if baseline is not None:
         document = compared(document, baseline, redact)
+    if audit is not None:
+        document["audit"] = redact(audit)
     write_document(document, output / RESULTS)
     write_junit(document, output / JUNIT, junit)
     return document

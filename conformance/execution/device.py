@@ -46,7 +46,7 @@ def complete_facts(
     except (ExecutionError, ProtocolError) as error:
         reason = str(error).strip().splitlines()[0]
         known = {"device": {"type": known_plan.device, "available": False, "reason": reason}}
-    return {**facts, **known, "device": {**facts.get("device", {}), **known["device"]}}
+    return {**facts, **known, **{key: {**facts.get(key, {}), **known.get(key, {})} for key in ("device", "stack")}}
 
 
 @contextmanager

@@ -62,3 +62,5 @@ class RunRequest:
     former: JournalContent | None = None
     pools: Pools | None = None  # the caller's, whose libraries are imported already; else the run has its own
     plant: Mapping[str, Fault] | None = None  # the faults to plant from; None: none are
+    # From the plan, its results and the facts: the profile held against them. None where nobody asked for it.
+    audit: Callable[[Plan, Sequence[CaseResult], Mapping[str, Any]], Mapping[str, Any]] | None = None

@@ -30,8 +30,11 @@ _FACTS = (
     "isa_flags",
     "precision_switches",
     "torch_build",
+    "stack",
 )
-_NO_MATTER = frozenset({"device.reason"})
+_NO_MATTER = frozenset({"device.reason", "stack.id"})  # the id follows from what is compared
+_WHOLE = frozenset(f"stack.{name}" for name in ("drivers", "firmware", "distributions", "environment", "runtime"))
+"""Mappings that are known whole or not at all: what is not in one any more has changed."""
 _ROUNDED = frozenset({"device.memory_gib"})  # what the kernel keeps for itself differs a little from boot to boot
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -121,8 +124,8 @@ def refuse_another_run(output: Path, then: RunHeader, now: RunHeader, also: Sequ
 
 def _fact_differences(name: str, then: Any, now: Any) -> Iterator[str]:
     if isinstance(then, Mapping) and isinstance(now, Mapping):
-        for key in now:
-            yield from _fact_differences(f"{name}.{key}", then.get(key), now[key])
+        for key in dict.fromkeys((*now, *then)) if name in _WHOLE else now:
+            yield from _fact_differences(f"{name}.{key}", then.get(key), now.get(key))
     elif name not in _NO_MATTER and then != now and not (name in _ROUNDED and _is_about(then, now)):
         yield f"{name}: {_short(then)} then, {_short(now)} now"
 

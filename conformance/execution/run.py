@@ -28,6 +28,7 @@ from conformance.results.journal_writer import Journal
 from conformance.results.planted import Planted
 from conformance.results.record import CaseResult
 from conformance.results.redact import Redactor
+from conformance.stack import identified
 
 
 def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict[str, Any]:
@@ -54,8 +55,9 @@ def run(request: RunRequest, listener: Listener, interrupts: Interrupts) -> dict
                 raise  # the folder holds all that there is
             interrupted = True
         plan = request.plan(facts)
-        header = _header(request, plan, facts)
         redact = Redactor.of_this_machine(keep=kept_folders(request.output, plan))
+        facts = identified(redact(facts))  # anybody can reckon the id again from what is written
+        header = _header(request, plan, facts)
         start = Start(header.started, header.argv, header.boot_id)
         if former is None:
             starts: tuple[Start, ...] = ()
@@ -133,7 +135,10 @@ def _conclude(
 ) -> dict[str, Any]:
     sentences = not_covered(plan, request.profile, results)
     faults = planted if planted or request.plant is not None else None
-    return conclude(request.output, header, starts, results, sentences, faults, redact, request.junit, request.baseline)
+    audited = None if request.audit is None else request.audit(plan, results, header.facts)
+    return conclude(
+        request.output, header, starts, results, sentences, faults, redact, request.junit, request.baseline, audited
+    )
 
 
 def _header(request: RunRequest, plan: Plan, facts: Mapping[str, Any]) -> RunHeader:

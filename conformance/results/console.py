@@ -16,8 +16,15 @@ from rich.text import Text
 
 from conformance.duration import clock, in_words
 from conformance.judgement import decisive
+from conformance.results.audited import audit_lines, audit_table
 from conformance.results.comparison import Change, Comparison
-from conformance.results.document import BASELINE_MEANINGS, EXIT_MEANINGS, count_verdicts, final_exit_code
+from conformance.results.document import (
+    AUDIT_MEANINGS,
+    BASELINE_MEANINGS,
+    EXIT_MEANINGS,
+    count_verdicts,
+    final_exit_code,
+)
 from conformance.results.explanation import describe, explain
 from conformance.results.going_on import is_unfinished
 from conformance.results.journal import RunHeader
@@ -27,6 +34,7 @@ from conformance.results.printable import encodable, one_line, printable
 from conformance.results.record import CaseResult, was_decided_afresh
 from conformance.results.silence import fall_silent
 from conformance.results.summary_table import summary_table
+from conformance.stack import stack_lines
 from conformance.verdict import Verdict
 
 _SHOWN = 20  # known failures: they are listed for the record, not for reading
@@ -106,6 +114,8 @@ class Console:
         device = facts.get("device")
         if isinstance(device, Mapping) and device.get("name"):
             self._line(f"device: {one_line(str(device['name']))}")
+        for line in stack_lines(facts):
+            self._line(line)
 
     def retell(self, document: Mapping[str, Any], files: Iterable[Path | str] = (), resume: str = "") -> None:
         """Show a run that has ended as it was shown: the beginning, what did not pass, the groups, the summary."""
@@ -184,6 +194,8 @@ class Console:
             self._line(f"written: {file}")
         if resume and is_unfinished(document):
             self._line(f"`--resume` goes on: {resume}", "yellow")
+        if "audit" in document:
+            self._audit(document["audit"])
         if "baseline" in document:
             self._baseline(document["baseline"], document["run"]["plan_hash"])
         faults, void = planted_of(document), is_void(document)
@@ -193,13 +205,21 @@ class Console:
             self._line(f"VOID: {sentence}", "bold red")
         code = final_exit_code(document)
         meaning = (BASELINE_MEANINGS if "baseline" in document else EXIT_MEANINGS)[code]
-        if void and code == 1:
+        if code != document.get("baseline", document["run"])["exit_code"]:
+            meaning = AUDIT_MEANINGS[code]
+        elif void and code == 1:
             meaning = "the run is VOID, its verdicts show nothing: a planted fault was not found"
         totals = _verdicts(document["summary"]["verdicts"])
         self._line(
             f"{totals} in {document['run']['duration_s']:.1f} s; exit code {code}: {meaning}",
             "bold green" if code == 0 else "bold red",
         )
+
+    def _audit(self, block: Mapping[str, Any]) -> None:
+        self._line("")
+        self._screen.print(audit_table(block, self._text))
+        for line, style in audit_lines(block):
+            self._line(line, style)
 
     def _baseline(self, baseline: Mapping[str, Any], plan_hash: str) -> None:
         """What differs from the baseline, the new failures last."""

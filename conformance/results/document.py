@@ -40,6 +40,12 @@ BASELINE_MEANINGS = {
 }
 """The same for a run beside a baseline."""
 
+AUDIT_MEANINGS = {
+    1: "the audit saw something else run than was requested",
+    6: "incomplete: nothing failed, but the audit names claims of the profile without an executed PASS",
+}
+"""The same where it is the audit of the profile that makes the exit code."""
+
 
 def exit_code(
     results: Iterable[CaseResult], *, interrupted: bool = False, known: Collection[str] = (), void: bool = False
@@ -65,8 +71,13 @@ def exit_code(
 
 
 def final_exit_code(document: Mapping[str, Any]) -> int:
-    """What the process exits with: the code that the verdicts make, or, beside a baseline, that of new failures."""
-    return int(document.get("baseline", document["run"])["exit_code"])
+    """What the process exits with: the code that the verdicts make, or, beside a baseline, that of new failures.
+
+    An audit of the profile makes a pass incomplete, or, as what is incomplete, a failure; it excuses nothing.
+    """
+    code = int(document.get("baseline", document["run"])["exit_code"])
+    audited = int(document.get("audit", {"exit_code": 0})["exit_code"])
+    return audited if code == 0 or (code == 6 and audited == 1) else code
 
 
 def _is_refused(result: CaseResult) -> bool:

@@ -18,6 +18,7 @@ from xml.dom.minidom import Document, Element
 
 from xmlrunner.result import _TestInfo, _XMLTestResult
 
+from conformance.results.audited import audit_cases
 from conformance.results.explanation import circumstances, describe, explain, on_which, source_of
 from conformance.results.flavour import DEFAULT_FLAVOUR
 from conformance.results.output import write_atomically
@@ -146,7 +147,8 @@ def junit_xml(document: Mapping[str, Any], flavour: str = DEFAULT_FLAVOUR) -> by
     limit = max(MESSAGE_LIMIT, min(BODY_LIMIT, FILE_LIMIT // (2 * max(long, 1))))
     while True:  # the characters are counted only once they are encoded
         replay = _Replay(document, flavour, limit)
-        replay.replay([*document["cases"], *(_planted_case(one) for one in planted_of(document))])
+        audited = audit_cases(document["audit"]) if "audit" in document else ()
+        replay.replay([*document["cases"], *(_planted_case(one) for one in planted_of(document)), *audited])
         data = replay.xml()
         if len(data) <= FILE_LIMIT or limit <= MESSAGE_LIMIT:
             return data

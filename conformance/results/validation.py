@@ -6,10 +6,11 @@ import functools
 import importlib.resources
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conformance.audit import SHOWN, audit_exit_code
 from conformance.judgement import decisive
 from conformance.results import strict_json
 from conformance.results.comparison import Comparison, verdicts
@@ -63,6 +64,7 @@ def document_faults(document: Any) -> list[str]:
     faults += _baseline_faults(document, results)
     if "planted" in document and document["planted"]["void"] != void_reasons(planted_of(document)):
         faults.append("$.planted.void: is not what became of the planted faults")
+    faults += _audit_faults(document.get("audit"), {result.id for result in results})
     for result in results:
         against = [one.criterion for one in decisive(result.judgements) if one.verdict is not Verdict.PASS]
         if result.verdict is Verdict.PASS and against:
@@ -71,6 +73,23 @@ def document_faults(document: Any) -> list[str]:
             broken = [figure.name for figure in judgement.figures if not figure.holds]
             if broken and judgement.verdict is Verdict.PASS:
                 faults.append(f"$.cases[{result.id!r}]: {judgement.criterion} passes, but {broken} exceed their limits")
+    return faults
+
+
+def _audit_faults(block: Mapping[str, Any] | None, cases: Collection[str]) -> list[str]:
+    if block is None:
+        return []
+    faults, expected = [], audit_exit_code(block["claims"], block["mismatches"])
+    if block["exit_code"] != expected:
+        faults.append(f"$.audit.exit_code: is {block['exit_code']}; claims and mismatches make it {expected}")
+    for index, claim in enumerate(block["claims"]):
+        if claim["passed"] > claim["executed"] or (claim["status"] == SHOWN and not claim["passed"]):
+            faults.append(
+                f"$.audit.claims[{index}]: {claim['status']} with {claim['passed']} PASS of {claim['executed']}"
+            )
+    for kind in ("mismatches", "under_claimed"):
+        named = {case for entry in block[kind] for case in entry["cases"]}
+        faults += [f"$.audit.{kind}: names {case!r}, which is no case" for case in sorted(named - set(cases))]
     return faults
 
 
