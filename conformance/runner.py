@@ -49,6 +49,10 @@ class Unavailable(Exception):
     """This machine cannot run what was asked (no such device, a package too old); the message says what is missing."""
 
 
+class EngineGone(Exception):
+    """The engine that a runner asks, in a process that is not its own, cannot be reached any more; it has crashed."""
+
+
 @dataclass(frozen=True)
 class LoadRequest:
     """What a runner loads, and how it is to run it."""
@@ -224,6 +228,9 @@ class Runner(abc.ABC):
 
     capabilities: frozenset[str] = frozenset()
     """The names of the methods below that this adapter implements."""
+
+    notes: tuple[str, ...] = ()
+    """What a run should say of this runner at its end, though no case failed for it: what was tried again."""
 
     def __init__(self, request: LoadRequest) -> None:
         self.request = request

@@ -83,7 +83,10 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
     parts = [f"python -m conformance run {command_line(options, inputs.profile)}"]
     if case.target.engine not in inputs.profile.default_engines:
         parts.append(f"--engine {shlex.quote(case.target.engine)}")
-    if case.target.dtype not in inputs.profile.default_dtypes(case.role, case.suite):
+    url = inputs.selection.url if "url" in inputs.profile.engines[case.target.engine].options else ""
+    if url:
+        parts.append(f"--url {shlex.quote(url)}")
+    if url or case.target.dtype not in inputs.profile.default_dtypes(case.role, case.suite):
         parts.append(f"--dtype {case.target.dtype}")
     if tower := dict(case.target.axes).get("vision"):
         parts.append(f"--vision-attention {shlex.quote(tower)}")
