@@ -229,8 +229,6 @@ class Runner(abc.ABC):
     capabilities: frozenset[str] = frozenset()
     """The names of the methods below that this adapter implements."""
 
-    notes: tuple[str, ...] = ()
-    """What a run should say of this runner at its end, though no case failed for it: what was tried again."""
 
     def __init__(self, request: LoadRequest) -> None:
         self.request = request
@@ -244,6 +242,11 @@ class Runner(abc.ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the model and the memory it held."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a run should say of this runner at its end, though no case failed for it: what was tried again."""
+        return ()
 
     def embed(self, prompts: Sequence[str], *, dimensions: int | None = None) -> Vectors:
         """Unit-normalised embeddings; with `dimensions`, cut to that many and normalised again (matryoshka).

@@ -234,7 +234,9 @@ def _server_faults(selection: Selection, engines: Iterable[str], profile: Profil
         faults.append(f"--url is where a server is, and {', '.join(engines)} is none by {profile.path}: {which}")
     if len(selection.dtypes) != 1:
         known = ", ".join(profile.supported_dtypes)
-        faults.append(f"--url: a server computes in one dtype and tells nobody which; name it with one --dtype: {known}")
+        faults.append(
+            f"--url: a server computes in one dtype and tells nobody which; name it with one --dtype: {known}"
+        )
     return faults
 
 

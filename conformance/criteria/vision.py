@@ -15,7 +15,7 @@ from conformance.criteria.limits import limits
 from conformance.criteria.measures import pooled_measures, single_measure
 from conformance.criteria.ratio import Errors, errors, pick
 from conformance.judgement import Figure, Judgement
-from conformance.runner import Generations, Grid, TokenIds
+from conformance.runner import Generations, NotSupported
 
 _AXES = ("patches", "width")
 

@@ -75,8 +75,12 @@ class Asker:
             "model": self.model,
             "prompt": [each if isinstance(each, str) else list(map(int, each)) for each in batch],
             "max_tokens": max_tokens,
-            **{"temperature": 0, "top_p": 1, "frequency_penalty": 0, "presence_penalty": 0},
-            **{"return_token_ids": True, "return_tokens_as_token_ids": True},
+            "temperature": 0,
+            "top_p": 1,
+            "frequency_penalty": 0,
+            "presence_penalty": 0,
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
         }
         if takes(PATH, "repetition_penalty"):  # or a server's own default would hold
             body["repetition_penalty"] = 1
@@ -120,8 +124,8 @@ def forced_by_prefill(asker: Asker, rows: Sequence[TokenIds], forced: Sequence[T
     for index, each in enumerate(asker.greedy(whole, max_tokens=1, of_prompt=True)):
         if len(each.prompt) != len(whole[index]):
             raise ServerFault(
-                f"POST {asker.server.address(PATH)}: prompt {index}: logprobs for {len(each.prompt)} tokens of a prompt "
-                f"of {len(whole[index])}"
+                f"POST {asker.server.address(PATH)}: prompt {index}: logprobs for {len(each.prompt)} tokens of a "
+                f"prompt of {len(whole[index])}"
             )
         for position in range(len(forced[index])):
             _fill(values, wanted, index, position, each.prompt[len(rows[index]) + position])
@@ -162,7 +166,9 @@ def _decode(
         longest = max(len(forced[row]) - done[row] for row in left)
         for row, each in zip(left, asker.greedy(prompts, max_tokens=longest, named=named), strict=True):
             if not each.tokens:
-                raise ServerFault(f"POST {asker.server.address(PATH)}: no token was generated, where {longest} were asked for")
+                raise ServerFault(
+                    f"POST {asker.server.address(PATH)}: no token was generated, where {longest} were asked for"
+                )
             for token, step in zip(each.tokens, each.steps, strict=True):
                 if done[row] == len(forced[row]):
                     break

@@ -7,7 +7,7 @@ extensions give ids: `token_ids`, `prompt_token_ids`, `prompt_logprobs`, and tok
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 

@@ -46,7 +46,7 @@ class Numbers:
             try:
                 return self._post(EMBEDDINGS, {**body, **self._cut(EMBEDDINGS), "input": list(batch)})
             except Refused as error:
-                if dimensions is not None and "dimension" in str(error).lower() or "matryoshka" in str(error).lower():
+                if (dimensions is not None and "dimension" in str(error).lower()) or "matryoshka" in str(error).lower():
                     raise NotSupported(str(error)) from error
                 raise
 

@@ -8,27 +8,25 @@ the key (default OPENAI_API_KEY); `batch_size`, prompts in one request; `timeout
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from conformance.engines.asking import Asker, forced_by_decode, forced_by_prefill
 from conformance.engines.completions import Completion, best
 from conformance.engines.numbers import Numbers
+from conformance.engines.pictured import Pictured
 from conformance.engines.reading import Reader
-from conformance.engines.server import TIMEOUT_S, Server, ServerFault
 from conformance.engines.served_model import served_name
+from conformance.engines.server import TIMEOUT_S, Server
 from conformance.runner import (
     ClassLogits,
     Effective,
     ForcedLogprobs,
     Generations,
-    LoadRequest,
     Message,
     NotSupported,
     Prompt,
@@ -125,7 +123,9 @@ class OpenAIRunner(Runner):
         videos: Sequence[Sequence[Any]] | None = None,
     ) -> Generations:
         if images is not None or videos is not None:
-            raise NotSupported("pictures are not asked yet")
+            seen = Pictured(self._server, self._model)
+            found = seen.greedy(prompts, images, videos, max_tokens=max_tokens, stops=stop_token_ids)
+            return self._generations(self._read(prompts, found), found, top_k)
         found = self._asker.greedy(list(prompts), max_tokens=max_tokens, stops=stop_token_ids)
         return self._generations(self._read(prompts, found), found, top_k)
 

@@ -20,7 +20,7 @@ from conformance.names import printable
 from conformance.runner import EngineGone, NotSupported, Unavailable
 
 if TYPE_CHECKING:
-    import openai
+    pass
 
 RETRIES = 2
 """A request is sent so often again; each time after twice as long, from FIRST_PAUSE_S seconds."""
@@ -58,9 +58,7 @@ class Server:
         self.timeout_s = timeout_s
         self.counts: Counter[str] = Counter()
         # Its own retries are off: those made here are counted.
-        self._client = openai.OpenAI(
-            api_key=self._key or "none", base_url=self.url, timeout=timeout_s, max_retries=0, _strict_response_validation=False
-        )
+        self._client = openai.OpenAI(api_key=self._key or "none", base_url=self.url, timeout=timeout_s, max_retries=0)
         self.offer = Offer()
 
     def close(self) -> None:
@@ -131,62 +129,71 @@ class Server:
         where = f"{method} {self.address(path)}"
         self.counts["requests"] += 1
         for attempt in range(1 + RETRIES):
-            failure, passing = self._attempt(where, path, body)
-            if not isinstance(failure, Exception):
-                return failure
-            if not passing or attempt == RETRIES:
-                break
-            self.counts["retries"] += 1
-            print(f"{failure}; asked again ({attempt + 1} of {RETRIES})", file=sys.stderr, flush=True)
-            time.sleep(FIRST_PAUSE_S * 2**attempt)
-        if passing:
-            failure = type(failure)(f"{failure}, after {1 + RETRIES} attempts", *failure.args[1:])
-            if isinstance(failure, Refused):
-                failure = ServerFault(str(failure))
-        raise failure
+            try:
+                return _object(self._attempt(where, path, body), where)
+            except _MayPass as error:
+                if attempt == RETRIES:
+                    raise error.failure(f"{error}, after {1 + RETRIES} attempts") from error.__cause__
+                self.counts["retries"] += 1
+                print(f"{error}; asked again ({attempt + 1} of {RETRIES})", file=sys.stderr, flush=True)
+                time.sleep(FIRST_PAUSE_S * 2**attempt)
+        raise AssertionError("every attempt answers or raises")
 
-    def _attempt(
-        self, where: str, path: str, body: Mapping[str, Any] | None
-    ) -> tuple[Mapping[str, Any] | Exception, bool]:
-        """The answer, or what went wrong and whether it may pass."""
+    def _attempt(self, where: str, path: str, body: Mapping[str, Any] | None) -> str:
+        """What is answered, as text. Raises _MayPass, Refused or ServerFault."""
         import openai
 
         try:
             if body is None:
-                text = self._client.get(self.address(path), cast_to=str)
-            else:
-                text = self._client.post(self.address(path), body=dict(body), cast_to=str)
-        except openai.APITimeoutError:
+                return self._client.get(self.address(path), cast_to=str)
+            return self._client.post(self.address(path), body=dict(body), cast_to=str)
+        except openai.APITimeoutError as error:
             self.counts["time-outs"] += 1
-            return EngineGone(f"{where}: nothing came for {self.timeout_s:g} s"), True
+            raise _MayPass(f"{where}: nothing came for {self.timeout_s:g} s", EngineGone) from error
         except openai.APIConnectionError as error:
             why = error.__cause__ or error
             said = f"{type(why).__name__}: {why}" if str(why) else type(why).__name__
-            return EngineGone(f"{where}: no answer: {self._line(said)}"), True
+            raise _MayPass(f"{where}: no answer: {self._line(said)}", EngineGone) from None
         except openai.APIStatusError as error:
-            return self._status(where, error), error.status_code in _PASSING
-        try:
-            answer = json.loads(text)
-        except (ValueError, RecursionError):
-            return ServerFault(f"{where}: the answer is no JSON: it begins {self._line(text[:80])!r}"), False
-        if not isinstance(answer, dict):
-            return ServerFault(f"{where}: the answer should be a JSON object, not {type(answer).__name__}"), False
-        return answer, False
+            message = f"{where}: status {error.status_code}: {self._said(error.response.text) or 'nothing is said'}"
+            if error.status_code in _PASSING:
+                raise _MayPass(message, ServerFault) from None
+            if error.status_code < 500:
+                raise Refused(message, error.status_code) from None
+            raise ServerFault(message) from None
 
-    def _status(self, where: str, error: openai.APIStatusError) -> Exception:
-        text = error.response.text
-        body: Any = None
+    def _said(self, text: str) -> str:
+        """What the body of an error says: OpenAI's error.message, FastAPI's detail, or its first line."""
         try:
             body = json.loads(text)
-            told = body.get("error", body)
-            text = str(told["message"] if isinstance(told, dict) and "message" in told else body.get("detail", text))
-        except (ValueError, RecursionError, AttributeError):
-            pass
-        message = f"{where}: status {error.status_code}: {self._line(text) or 'nothing is said'}"
-        return Refused(message, error.status_code) if error.status_code < 500 else ServerFault(message)
+        except (ValueError, RecursionError):
+            return self._line(text)
+        told = body.get("error", body) if isinstance(body, dict) else body
+        for key in ("message", "detail"):
+            if isinstance(told, dict) and key in told:
+                return self._line(str(told[key]))
+        return self._line(text)
 
     def _line(self, text: str) -> str:
         """The first line of what a server says, fit to be printed, without the key, should it send that back."""
         kept = text.replace(self._key, "<secret>") if self._key else text
         lines = [line.strip() for line in printable(kept).splitlines() if line.strip()]
         return lines[0][:_LINE] if lines else ""
+
+
+class _MayPass(Exception):
+    """Something that may be gone the next time; `failure` is what it is in the end."""
+
+    def __init__(self, message: str, failure: type[EngineGone | ServerFault]) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+def _object(text: str, where: str) -> Mapping[str, Any]:
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ServerFault(f"{where}: the answer is no JSON: it begins {printable(text[:60])!r}") from None
+    if not isinstance(answer, dict):
+        raise ServerFault(f"{where}: the answer should be a JSON object, not {type(answer).__name__}")
+    return answer
