@@ -32,8 +32,11 @@ Asked = TypeVar("Asked")
 class Numbers:
     """Asks one server for numbers about one model."""
 
-    def __init__(self, server: Server, model: str, reader: Reader, batch_size: int) -> None:
+    def __init__(
+        self, server: Server, model: str, reader: Reader, batch_size: int, *, pairs_as_ids: bool = False
+    ) -> None:
         self._server, self._model, self._reader, self._batch_size = server, model, reader, batch_size
+        self._pairs_as_ids = pairs_as_ids
         self._limit = reader.limit
 
     def embeddings(self, texts: Sequence[str], dimensions: int | None) -> tuple[Rows, Floats]:
@@ -79,7 +82,12 @@ class Numbers:
         return tuple(row for row, _ in found), _column(_array([each for _, (each,) in found], f"{where}: {key}"), where)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> tuple[Rows, Floats]:
-        """One raw logit a pair [n], of a score endpoint, or of one that ranks documents."""
+        """One raw logit a pair [n], of a score endpoint, or of one that ranks documents.
+
+        With `pairs_as_ids` the server gets the ids that the model's tokenizer makes of each pair.
+        """
+        if self._pairs_as_ids:
+            return self._of_ids(self._reader.pairs(pairs))
         path = self._server.first_of(SCORE, "/v1/score", RERANK, "/v1/rerank", "/v2/rerank")
         self._leaves_raw(path)
         if path.endswith("rerank"):
@@ -91,6 +99,15 @@ class Numbers:
 
         rows, values = self._in_batches(path, pairs, ask, self._reader.pairs, "data", "score")
         return rows, _column(values, path)
+
+    def _of_ids(self, rows: Rows) -> tuple[Rows, Floats]:
+        self._leaves_raw(POOLING)
+
+        def ask(batch: Sequence[TokenIds]) -> Mapping[str, Any]:
+            return self._post(POOLING, {"task": "classify", RAW: False, "input": [list(row) for row in batch]})
+
+        _, values = self._in_batches(POOLING, rows, ask, tuple, "data", "data")
+        return rows, _column(values, POOLING)
 
     def _ranked(self, path: str, pairs: Sequence[tuple[str, str]]) -> tuple[Rows, Floats]:
         where = f"POST {self._server.address(path)}"
@@ -132,7 +149,13 @@ class Numbers:
             batch = asked[start : start + self._batch_size]
             answer = ask(batch)
             read_rows = read(batch)
-            self._reader.check(read_rows, answer, where)
+            try:
+                self._reader.check(read_rows, answer, where)
+            except ServerFault:
+                if len(batch) > 1:  # one by one, to name the one that is read otherwise
+                    for row, each in zip(read_rows, batch, strict=True):
+                        self._reader.check([row], ask([each]), f"{where}: {str(each)[:80]!r}")
+                raise
             rows += read_rows
             found += [each.get(name) for each in entries(answer, key, len(batch), where)]
         return tuple(rows), _array(found, f"{where}: {name}")

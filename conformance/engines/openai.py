@@ -3,7 +3,8 @@
 Nothing is loaded and nothing computed here. The server chooses device, dtype and kernels, and tells nobody: what is
 certified is what its operator declares. Options: `url`, of the API, usually ending in /v1; `served_model_name`, where
 the server calls the model otherwise than by its name or folder; `api_key_variable`, the environment variable that holds
-the key (default OPENAI_API_KEY); `batch_size`, prompts in one request; `timeout_s`, how long a server may send nothing.
+the key (default OPENAI_API_KEY); `batch_size`, prompts in one request; `timeout_s`, how long a server may send nothing;
+`pairs` = "ids", to have the model's own tokenizer write query and document as one prompt.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class OpenAIRunner(Runner):
         batch_size = int(options.get("batch_size", BATCH_SIZE))
         self._asker = Asker(self._server, self._model, batch_size)
         self._reader = Reader(self._server, self._model, folder, limit)
-        self._numbers = Numbers(self._server, self._model, self._reader, batch_size)
+        self._numbers = Numbers(
+            self._server, self._model, self._reader, batch_size, pairs_as_ids=options.get("pairs") == "ids"
+        )
         return self
 
     def __exit__(

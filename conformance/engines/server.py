@@ -130,7 +130,7 @@ class Server:
         self.counts["requests"] += 1
         for attempt in range(1 + RETRIES):
             try:
-                return _object(self._attempt(where, path, body), where)
+                return self._object(self._attempt(where, path, body), where)
             except _MayPass as error:
                 if attempt == RETRIES:
                     raise error.failure(f"{error}, after {1 + RETRIES} attempts") from error.__cause__
@@ -145,8 +145,10 @@ class Server:
 
         try:
             if body is None:
-                return self._client.get(self.address(path), cast_to=str)
-            return self._client.post(self.address(path), body=dict(body), cast_to=str)
+                text: str = self._client.get(self.address(path), cast_to=str)
+            else:
+                text = self._client.post(self.address(path), body=dict(body), cast_to=str)
+            return text
         except openai.APITimeoutError as error:
             self.counts["time-outs"] += 1
             raise _MayPass(f"{where}: nothing came for {self.timeout_s:g} s", EngineGone) from error
@@ -161,6 +163,15 @@ class Server:
             if error.status_code < 500:
                 raise Refused(message, error.status_code) from None
             raise ServerFault(message) from None
+
+    def _object(self, text: str, where: str) -> Mapping[str, Any]:
+        try:
+            answer = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ServerFault(f"{where}: the answer is no JSON: it begins {self._line(text)[:60]!r}") from None
+        if not isinstance(answer, dict):
+            raise ServerFault(f"{where}: the answer should be a JSON object, not {type(answer).__name__}")
+        return answer
 
     def _said(self, text: str) -> str:
         """What the body of an error says: OpenAI's error.message, FastAPI's detail, or its first line."""
@@ -187,13 +198,3 @@ class _MayPass(Exception):
     def __init__(self, message: str, failure: type[EngineGone | ServerFault]) -> None:
         super().__init__(message)
         self.failure = failure
-
-
-def _object(text: str, where: str) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ServerFault(f"{where}: the answer is no JSON: it begins {printable(text[:60])!r}") from None
-    if not isinstance(answer, dict):
-        raise ServerFault(f"{where}: the answer should be a JSON object, not {type(answer).__name__}")
-    return answer
