@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,14 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
     return " ".join(parts)
 
 
+def _expected(kernels: Sequence[str], where: str = "") -> str:
+    return (
+        f"expected{where}: {', '.join(kernels)}, and no other"
+        if kernels
+        else "unknown: the engine tells nobody what runs"
+    )
+
+
 def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str, Any]) -> str:
     """The text."""
     model, claim = case.model, case.effective_target
@@ -121,11 +129,11 @@ def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str,
             f"{case.precision} ({PRECISIONS[case.precision]}), as claimed for {claim.engine}/{claim.attention}"
             + "".join(f"; {name} {PRECISIONS['tf32']} (tf32)" for name in reduced),
         ),
-        ("kernels", f"expected: {', '.join(case.kernels)}, and no other"),
+        ("kernels", _expected(case.kernels)),
     ]
     if case.vision is not None:
-        kernels = ", ".join(case.vision.kernels[claim.dtype])
-        rows.append(("vision tower", f"{case.vision.attention}; kernels expected of it: {kernels}, and no other"))
+        kernels = case.vision.kernels[claim.dtype]
+        rows.append(("vision tower", f"{case.vision.attention}; kernels {_expected(kernels, ' of it')}"))
     if case.effective_target != case.target:
         rows.append(("runs as", case.effective_target.id))
     for name, table in (("settings", case.settings), ("options", case.options), ("environment", case.environment)):
