@@ -229,7 +229,6 @@ class Runner(abc.ABC):
     capabilities: frozenset[str] = frozenset()
     """The names of the methods below that this adapter implements."""
 
-
     def __init__(self, request: LoadRequest) -> None:
         self.request = request
 

@@ -46,7 +46,7 @@ class Reader:
         read, sent = prompt_tokens(answer), sum(map(len, rows))
         if read is not None and read != sent:
             raise ServerFault(
-                f"{where}: the server read {read} tokens for {len(rows)} prompts, but they have {sent} as its "
+                f"{where}: the server read {read} tokens, but there should be {sent}, as its "
                 "tokenizer, or the model's own, cuts them"
             )
 
