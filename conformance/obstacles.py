@@ -46,6 +46,13 @@ def missing_engine(engine: EngineClaims, facts: Mapping[str, Any]) -> str:
     return ""
 
 
+def missing_server(engine: EngineClaims, selection: Selection) -> str:
+    """Why an engine that is a server cannot be reached, or an empty text."""
+    if selection.url or engine.options["url"]:
+        return ""
+    return f"the engine {engine.name!r} is a running server; --url says where, as in --url http://127.0.0.1:8000/v1"
+
+
 def missing_device(device: str, facts: Mapping[str, Any]) -> str:
     """Why a device of that type cannot be used on the machine of these facts, or an empty text."""
     about = facts.get("device", {})

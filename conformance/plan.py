@@ -21,7 +21,14 @@ from conformance.catalogue import Catalogue, Model
 from conformance.inventory import Suite
 from conformance.models.fit import Fit, fit
 from conformance.names import UsageError
-from conformance.obstacles import missing_device, missing_engine, not_supported, offered, unusable_model
+from conformance.obstacles import (
+    missing_device,
+    missing_engine,
+    missing_server,
+    not_supported,
+    offered,
+    unusable_model,
+)
 from conformance.profile import Claim, EngineClaims, Products, Profile, Variation
 from conformance.quirks import Quirk, combine
 from conformance.selection import Selection, resolve
@@ -220,7 +227,10 @@ def _decide(
             budget_minutes=_budget(profile, selection),
         ),
     )
-    missing = missing_engine(engine, facts) or missing_device(profile.device, facts)
+    # A server's device is where the server is.
+    missing = missing_engine(engine, facts) or (
+        missing_server(engine, selection) if "url" in engine.options else missing_device(profile.device, facts)
+    )
     lacking = not_supported(candidate, claim, vision, holds, profile)
     lacking = lacking or next((f"{what}, which does not hold here" for what, ok in offers.items() if ok is False), "")
     if missing:

@@ -49,6 +49,10 @@ class Unavailable(Exception):
     """This machine cannot run what was asked (no such device, a package too old); the message says what is missing."""
 
 
+class EngineGone(Exception):
+    """The engine that a runner asks, in a process that is not its own, cannot be reached any more; it has crashed."""
+
+
 @dataclass(frozen=True)
 class LoadRequest:
     """What a runner loads, and how it is to run it."""
@@ -246,6 +250,11 @@ class Runner(abc.ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the model and the memory it held."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a run should say of this runner at its end, though no case failed for it: what was tried again."""
+        return ()
 
     def embed(self, prompts: Sequence[str], *, dimensions: int | None = None) -> Vectors:
         """Unit-normalised embeddings; with `dimensions`, cut to that many and normalised again (matryoshka).

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import urlsplit
 
 from conformance import RELEASE_DATE
 from conformance.catalogue import TIERS, Catalogue, Model
@@ -149,7 +150,8 @@ def resolve(selection: Selection, profile: Profile, suites: Sequence[Suite], cat
             faults.append(unknown("tier", selection.tier, TIERS[:2]))
         else:
             tiers = TIERS[: TIERS.index(selection.tier) + 1]
-    models, roles = _models(selection.models, suites, catalogue, faults)
+    faults.extend(_server_faults(selection, engines, profile))
+    models, roles = _models(selection.models, suites, catalogue, faults, exactly=bool(selection.url))
     if faults:
         raise UsageError(*faults)
     return Matrix(
@@ -173,13 +175,22 @@ def expand_role(role: str, roles: Iterable[str]) -> tuple[str, ...]:
 
 
 def _models(
-    wanted: Iterable[tuple[str, str | None]], suites: Sequence[Suite], catalogue: Catalogue, faults: list[str]
+    wanted: Iterable[tuple[str, str | None]],
+    suites: Sequence[Suite],
+    catalogue: Catalogue,
+    faults: list[str],
+    *,
+    exactly: bool,
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...] | None]:
+    """The models named for roles, and the roles that the plan is restricted to, None for all.
+
+    With `exactly`, a role that is one stands for itself alone, and a named model leaves no other: a server has one.
+    """
     known = {suite.role for suite in suites} | set(catalogue.roles)
     named: dict[str, tuple[str, ...]] = {}
     restricted: set[str] = set()
     for role, name in wanted:
-        roles = expand_role(role, known)
+        roles = (role,) if exactly and role in known else expand_role(role, known)
         if not roles:
             faults.append(unknown("role", role, known))
         elif name is None:
@@ -199,9 +210,37 @@ def _models(
             else:
                 for each in set(roles) & set(model.roles):
                     named[each] = (*named.get(each, ()), name)
-    if restricted:
+    if restricted or exactly:
         restricted |= set(named)
     return named, tuple(sorted(restricted)) or None
+
+
+def _server_faults(selection: Selection, engines: Iterable[str], profile: Profile) -> list[str]:
+    """What is wrong with the place of a server, or with what is asked of it."""
+    if not selection.url:
+        return []
+    faults = []
+    try:
+        parts = urlsplit(selection.url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        faults.append("--url should be that of a server's API, as in http://127.0.0.1:8000/v1")
+    if "@" in selection.url.partition("?")[0]:
+        faults.append(
+            "--url holds a name or a password, which everybody on this machine can read there; leave it out, and put "
+            "the server's key into the environment"
+        )
+    servers = [name for name, engine in profile.engines.items() if "url" in engine.options]
+    if not set(servers) & set(engines):
+        which = " or ".join(f"--engine {name}" for name in servers) or "none is claimed"
+        faults.append(f"--url is where a server is, and {', '.join(engines)} is none by {profile.path}: {which}")
+    if len(selection.dtypes) != 1:
+        known = ", ".join(profile.supported_dtypes)
+        faults.append(
+            f"--url: a server computes in one dtype and tells nobody which; name it with one --dtype: {known}"
+        )
+    return faults
 
 
 def _not_claimed(kind: str, name: str, known: Iterable[str], profile: Profile) -> str:

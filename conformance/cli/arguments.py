@@ -88,6 +88,12 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         help="another axis of the target that the profile claims for the engine, e.g. graph=compiled",
         **many,
     )
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="where the API of a server is that --engine names, e.g. http://127.0.0.1:8000/v1; it computes in one "
+        "--dtype and serves one --model",
+    )
     parser.add_argument("--dtype", metavar="NAME", help="a dtype instead of the default ones, e.g. bfloat16", **many)
     parser.add_argument("--suite", metavar="NAME", help="a suite, e.g. rerank", **many)
     parser.add_argument(

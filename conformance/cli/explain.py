@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +85,10 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
     parts = [f"python -m conformance run {command_line(options, inputs.profile)}"]
     if case.target.engine not in inputs.profile.default_engines:
         parts.append(f"--engine {shlex.quote(case.target.engine)}")
-    if case.target.dtype not in inputs.profile.default_dtypes(case.role, case.suite):
+    url = inputs.selection.url if "url" in inputs.profile.engines[case.target.engine].options else ""
+    if url:
+        parts.append(f"--url {shlex.quote(url)}")
+    if url or case.target.dtype not in inputs.profile.default_dtypes(case.role, case.suite):
         parts.append(f"--dtype {case.target.dtype}")
     if tower := dict(case.target.axes).get("vision"):
         parts.append(f"--vision-attention {shlex.quote(tower)}")
@@ -101,6 +104,14 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
         parts.append(f"--engine-python {shlex.quote(f'{case.target.engine}={case.python}')}")
     parts.append(f"-k {shlex.quote(case.id)}")
     return " ".join(parts)
+
+
+def _expected(kernels: Sequence[str], where: str = "") -> str:
+    return (
+        f"expected{where}: {', '.join(kernels)}, and no other"
+        if kernels
+        else "unknown: the engine tells nobody what runs"
+    )
 
 
 def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str, Any]) -> str:
@@ -122,11 +133,11 @@ def explanation(case: Case, inputs: Inputs, command: str, estimate: Mapping[str,
             f"{case.precision} ({PRECISIONS[case.precision]}), as claimed for {claim.engine}/{claim.attention}"
             + "".join(f"; {name} {PRECISIONS['tf32']} (tf32)" for name in reduced),
         ),
-        ("kernels", f"expected: {', '.join(case.kernels)}, and no other"),
+        ("kernels", _expected(case.kernels)),
     ]
     if case.vision is not None:
-        kernels = ", ".join(case.vision.kernels[claim.dtype])
-        rows.append(("vision tower", f"{case.vision.attention}; kernels expected of it: {kernels}, and no other"))
+        kernels = case.vision.kernels[claim.dtype]
+        rows.append(("vision tower", f"{case.vision.attention}; kernels {_expected(kernels, ' of it')}"))
     if case.effective_target != case.target:
         rows.append(("runs as", case.effective_target.id))
     if case.python:

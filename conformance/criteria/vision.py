@@ -15,7 +15,7 @@ from conformance.criteria.limits import limits
 from conformance.criteria.measures import pooled_measures, single_measure
 from conformance.criteria.ratio import Errors, errors, pick
 from conformance.judgement import Figure, Judgement
-from conformance.runner import Generations, Grid, TokenIds
+from conformance.runner import Generations, Grid, NotSupported, TokenIds
 
 _AXES = ("patches", "width")
 
@@ -23,9 +23,12 @@ _AXES = ("patches", "width")
 def same_grids(observed: Generations, reference: Generations) -> Judgement:
     """Every prompt's pictures were seen in the reference's grids: temporal patches, rows and columns of patches.
 
-    UNDERPOWERED where the reference saw no picture, or all in one grid.
+    UNDERPOWERED where the reference saw no picture, or all in one grid. Raises NotSupported where the engine tells
+    nobody what it saw.
     """
     name = "vision.same_grids"
+    if observed.effective.evidence == "undisclosed" and not any(observed.grids):
+        raise NotSupported("the engine tells nobody in which grids it sees pictures")
     faults = [
         f"prompt {i}: the engine saw {_written(mine)}, the reference {_written(theirs)}"
         for i, (mine, theirs) in enumerate(zip_longest(observed.grids, reference.grids))

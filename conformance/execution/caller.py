@@ -10,6 +10,7 @@ from conformance.codec import ProtocolError
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
     DeadlineExceeded,
+    EngineLost,
     EnvironmentLacking,
     OutOfMemory,
     RemoteFailure,
@@ -26,6 +27,7 @@ from conformance.runner import NotSupported
 _FAILURES: Mapping[str, type[RemoteFailure]] = {
     "out_of_memory": OutOfMemory,
     "environment": EnvironmentLacking,
+    "gone": EngineLost,
     "error": WorkerError,
 }
 

@@ -25,6 +25,23 @@ def _unseen_faults(plan: Plan, results: Iterable[CaseResult]) -> list[str]:
     return [f"Known faults that are too small there for their direction to show: {said}."]
 
 
+_UNSEEN = {
+    "undisclosed": "the engine tells nobody what ran: device, dtype and kernels are the word of whoever runs it, and a "
+    "PASS is one of its numbers alone",
+    "resolved": "which kernels ran is what the engine resolved for its layers; no call of theirs was seen",
+}
+"""What is not known of what ran, by the kind of evidence."""
+
+
+def _unseen_kernels(results: Iterable[CaseResult]) -> list[str]:
+    """The targets of which it is not known, or not from calls, what ran."""
+    targets: dict[str, set[str]] = {evidence: set() for evidence in _UNSEEN}
+    for result in results:
+        if result.effective is not None and result.effective.evidence in targets:
+            targets[result.effective.evidence].add(str(result.target))
+    return [f"{', '.join(sorted(those))}: {_UNSEEN[evidence]}." for evidence, those in targets.items() if those]
+
+
 def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> list[str]:
     """One sentence for each thing that a reader of these results could think was covered.
 
@@ -76,6 +93,7 @@ def not_covered(plan: Plan, profile: Profile, results: Iterable[CaseResult]) -> 
             "shipped or asked for; --directions computes them."
         )
     sentences += _unseen_faults(plan, results)
+    sentences += _unseen_kernels(results)
     applied = {name for case in executed for name in case.quirks}
     applied |= {name for case in plan.cases if verdicts.get(case.id) is Verdict.SKIPPED for name in case.quirks}
     sentences += [

@@ -63,5 +63,9 @@ class OutOfMemory(RemoteFailure):
     """The engine ran out of memory and said so; the state of its memory is unknown, so take a fresh worker."""
 
 
+class EngineLost(RemoteFailure):
+    """The engine that the worker asks, in a process that is not ours, is gone; the worker is of no use any more."""
+
+
 class EnvironmentLacking(RemoteFailure):
     """This machine cannot host the runner: a package cannot be imported, or there is no such device."""

@@ -13,6 +13,7 @@ from types import TracebackType
 from conformance.codec import ProtocolError
 from conformance.execution.errors import (
     DeadlineExceeded,
+    EngineLost,
     ExecutionError,
     GivenUp,
     OutOfMemory,
@@ -27,7 +28,7 @@ from conformance.runner import LoadRequest, Unavailable
 CRASHES_ALLOWED = 1
 """A model on a target gets a fresh worker so often, whatever the suites; after the next crash it is given up."""
 
-LOST = (WorkerCrashed, DeadlineExceeded, OutOfMemory, WorkerGone)
+LOST = (WorkerCrashed, DeadlineExceeded, OutOfMemory, EngineLost, WorkerGone)
 """Errors after which the worker is gone, or not to be trusted; a question they interrupted may be asked again."""
 
 
@@ -129,11 +130,13 @@ class Holder:
         runner, self._runner = self._runner, None
         if runner is None or runner.dead is not None:
             return
+        place = "" if self._load is None else f"{' '.join(self._load.place)}: "
         try:
             facts = runner.close()
             self.peak_mib = max(self.peak_mib, float(facts.get("peak_resident_mib", 0.0)))
+            for note in facts.get("notes", ()):
+                self._note(f"{place}{note}")
         except (ExecutionError, ProtocolError) as error:  # what was judged before must not be lost with it
-            place = "" if self._load is None else f"{' '.join(self._load.place)}: "
             self._note(f"{place}the worker did not end well: {error}")
 
     def lose(self) -> None:

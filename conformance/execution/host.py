@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from conformance.codec import ProtocolError
-from conformance.runner import LoadRequest, NotSupported, Runner, Unavailable
+from conformance.runner import EngineGone, LoadRequest, NotSupported, Runner, Unavailable
 
 CALLS = frozenset(
     {
@@ -26,7 +26,7 @@ CALLS = frozenset(
 )
 """The runner's methods that may be called from outside; nothing else of it can be."""
 
-Kind = Literal["not_supported", "out_of_memory", "environment", "error"]
+Kind = Literal["not_supported", "out_of_memory", "environment", "gone", "error"]
 _MESSAGE_LIMIT = 8_192
 _TRACEBACK_LIMIT = 32_768
 
@@ -101,7 +101,9 @@ class Host:
         self.closed = True
         if self._runner is not None and self._entered:
             self._entered = False
+            notes = list(self._runner.notes)
             self._runner.__exit__(None, None, None)
+            return process_facts() | {"notes": notes}
         return process_facts()
 
 
@@ -128,6 +130,8 @@ def error_kind(error: BaseException, *, loading: bool) -> Kind:
         return "not_supported"
     if isinstance(error, Unavailable):
         return "environment"
+    if isinstance(error, EngineGone):
+        return "gone"
     cause: BaseException | None = error
     for _ in range(8):  # a bound, as causes can form a ring
         if cause is None:

@@ -11,6 +11,7 @@ from conformance import checkpoint
 from conformance.execution.deadline import Deadline
 from conformance.execution.errors import (
     DeadlineExceeded,
+    EngineLost,
     EnvironmentLacking,
     GivenUp,
     OutOfMemory,
@@ -56,6 +57,8 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return Outcome(Verdict.NOT_RUN, first, text)
     if isinstance(error, OutOfMemory):
         return Outcome(Verdict.CRASH, f"out of memory: {first}", f"{text}\n{error.remote_traceback}")
+    if isinstance(error, EngineLost):
+        return Outcome(Verdict.CRASH, f"the engine is gone: {error.message}", f"{text}\n{error.remote_traceback}")
     if isinstance(error, (WorkerCrashed, WorkerGone)):
         return Outcome(Verdict.CRASH, first, text, getattr(error, "log_tail", ""))
     if isinstance(error, DeadlineExceeded):
