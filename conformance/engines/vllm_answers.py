@@ -21,8 +21,8 @@ def prompt_ids(outputs: Iterable[Any]) -> tuple[TokenIds, ...]:
 
 def cached_tokens(outputs: Iterable[Any]) -> int | None:
     """How many tokens of the prompts vLLM says that its cache had; None where it does not say so of each."""
-    told = [getattr(output, "num_cached_tokens", None) for output in outputs]
-    return None if None in told else sum(int(each) for each in told)
+    told: list[Any] = [getattr(output, "num_cached_tokens", None) for output in outputs]
+    return None if None in told else sum(map(int, told))
 
 
 def pooled(outputs: Sequence[Any]) -> Floats:
