@@ -250,7 +250,8 @@ def _not_planned(claim: Claim, dtype: str, every: Iterable[_Pair]) -> str:
     }
     if changed:
         return "; ".join(f"quirk {name} runs its cases as {target}" for name, target in sorted(changed))
-    return f"no case was planned; --engine {claim.engine} --attention {claim.attention} --dtype {dtype} asks for some"
+    option = "--attention" if claim.text else "--vision-attention"
+    return f"no case was planned; --engine {claim.engine} {option} {claim.attention} --dtype {dtype} asks for some"
 
 
 def _most_common(pairs: Sequence[_Pair]) -> str:

@@ -17,6 +17,10 @@ def claimed_features(engine: EngineClaims, claim: Claim) -> Iterator[str]:
     What the profile leaves to the engine (head and page sizes that it does not list) is no feature.
     """
     yield from (f"head size {size}" for size in claim.head_sizes or ())
+    if not claim.text:  # a vision tower's alone: pages, batch forms, masks and modes are the text model's
+        if claim.vision:
+            yield "vision"
+        return
     yield from (f"page size {size}" for size in claim.page_sizes or ())
     yield from (f"batch {form}" for form in claim.batch)
     yield from (name for name in ("encoder", "vision") if getattr(claim, name))

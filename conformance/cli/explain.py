@@ -90,8 +90,13 @@ def reproduction(case: Case, options: argparse.Namespace, inputs: Inputs) -> str
         parts.append(f"--url {shlex.quote(url)}")
     if url or case.target.dtype not in inputs.profile.default_dtypes(case.role, case.suite):
         parts.append(f"--dtype {case.target.dtype}")
-    if tower := dict(case.target.axes).get("vision"):
-        parts.append(f"--vision-attention {shlex.quote(tower)}")
+    claim = inputs.profile.claim(case.target.engine, case.target.attention)
+    if claim is not None and claim.opt_in:
+        parts.append(f"--attention {shlex.quote(case.target.attention)}")
+    for axis, value in case.target.axes:
+        given = f"--vision-attention {value}" if axis == "vision" else f"--axis {axis}={value}"
+        option, _, named = given.partition(" ")
+        parts.append(f"{option} {shlex.quote(named)}")
     if case.model.tier == "local":
         parts.append(f"--model {shlex.quote(f'{case.role}={case.model.folder}')}")
     elif case.model.tier != "embedded":

@@ -87,7 +87,7 @@ class Server:
             raise Unavailable(f"GET {self.address('/v1/models')} should answer a list under 'data'; is the URL right?")
         try:
             self.offer = Offer.of(self.get("/openapi.json"))
-        except (Refused, ServerFault):
+        except (EngineGone, Refused, ServerFault):
             self.offer = Offer()  # a server need not describe itself: then calling it shows what it has
         return entries
 

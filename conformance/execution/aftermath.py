@@ -83,7 +83,7 @@ class Aftermath:
         orphans = self.sweep()
         ended, self._ended = self._ended, coming
         is_doubted, self.is_doubted = self.is_doubted, False
-        if self._device == "cpu":
+        if self._device == "cpu" or "url" in coming.request.options:  # a server's device is where the server is
             lost = self._lost_memory()
             return lost or (self._unwell(coming) if orphans else None)
         if ended is None or ended.place[0] != coming.place[0] or is_doubted or orphans:

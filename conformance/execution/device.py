@@ -61,7 +61,7 @@ def owned_device(plan: Plan, note: Callable[[str], None]) -> Iterator[None]:
         note(f"waiting for the {plan.device} device, which process {holder or '?'} is testing")
 
     with ExitStack() as stack:
-        if plan.device != "cpu" and any(case.verdict is None for case in plan.cases):
+        if plan.device != "cpu" and any(case.verdict is None and "url" not in case.options for case in plan.cases):
             try:
                 stack.enter_context(device_lock(f"{plan.device}:0", Deadline.after(LOCK_SECONDS), waiting))
             except DeadlineExceeded as error:
@@ -86,7 +86,9 @@ class DeviceWatch:
         """Why the device is not there any more, after a case with this verdict; None where it is, or may be."""
         place = f"{case.effective_target} {case.model.name}"
         worker_lost = verdict in _LOST
-        if self._device == "cpu" or not (worker_lost or (verdict in _DOUBTFUL and place not in self._doubted)):
+        if self._device == "cpu" or "url" in case.options:  # a server's device is where the server is
+            return None
+        if not (worker_lost or (verdict in _DOUBTFUL and place not in self._doubted)):
             return None
         self._doubted.add(place)
         try:

@@ -46,8 +46,8 @@ def audit_lines(block: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for claim in block["claims"]:
         if claim["reason"] and claim["status"] != "mismatch":
-            own = f"--attention {claim['attention']} --dtype {claim['dtype']}"
-            general = claim["reason"].replace(own, "--attention NAME --dtype NAME")
+            own = f"attention {claim['attention']} --dtype {claim['dtype']}"  # or --vision-attention
+            general = claim["reason"].replace(own, "attention NAME --dtype NAME")
             reasons.setdefault((claim["status"], general), []).append(_name(claim))
     for (status, reason), names in reasons.items():
         yield f"claimed, {status}: {', '.join(names)}: {reason}", "yellow"
