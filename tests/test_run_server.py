@@ -22,7 +22,8 @@ KEY = "swordfish-0815-in-no-file"
 def run(small: Small, folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit code and results.json of a run that asks for `embedding-qwen3`; the key is told nowhere."""
     command = [sys.executable, "-m", "conformance", "--backend", "cpu", "--engine", "openai", "--url", small.url]
-    command += ["--dtype", "float32", "--model", "embedding.last", "--output", str(folder), *arguments]
+    command += ["--dtype", "float32", "--model", "embedding.last", "--suite", "embedding"]
+    command += ["--output", str(folder), *arguments]
     own = {"CONFORMANCE_CACHE": str(folder.parent / "cache"), "OPENAI_API_KEY": KEY}
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **own}, capture_output=True, text=True, check=False, timeout=120
