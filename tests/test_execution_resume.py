@@ -169,3 +169,11 @@ def test_the_host_tells_its_boots_apart(tmp_path: Any, monkeypatch: pytest.Monke
     assert boot_id() == boot_id()
     monkeypatch.setattr(resume, "_BOOT_ID", tmp_path / "missing")
     assert boot_id() == ""
+
+
+@pytest.mark.parametrize("given", [("--url", "http://b/v1"), ("--url=http://b/v1",), ()])
+def test_another_server_is_another_run(given: tuple[str, ...]) -> None:
+    then = dataclasses.replace(THEN, argv=("--engine", "openai", "--url", "http://a/v1"))
+    (found,) = what_changed(then, dataclasses.replace(then, argv=("--engine", "openai", *given)))
+    assert found == f"server: http://a/v1 then, {'http://b/v1' if given else 'none'} now"
+    assert what_changed(then, dataclasses.replace(then, argv=("--url=http://a/v1", "--resume"))) == []

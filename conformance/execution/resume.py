@@ -77,6 +77,7 @@ def what_changed(then: RunHeader, now: RunHeader) -> list[str]:
             ("backend", then.backend, now.backend, None),
             ("profile (sha256)", then.profile_sha256, now.profile_sha256, _DIGITS),
             ("plan (hash)", then.plan_hash, now.plan_hash, _DIGITS),
+            ("server", _server(then.argv), _server(now.argv), None),
         )
         if before != after
     ]
@@ -120,6 +121,15 @@ def refuse_another_run(output: Path, then: RunHeader, now: RunHeader, also: Sequ
             *(f"  {difference}" for difference in found),
             "resume it with those arguments on that machine, or leave --resume out: it is put aside, and all runs anew",
         )
+
+
+def _server(argv: Sequence[str]) -> str:
+    """Where the server is that the command line names: the verdicts of two servers are no one run."""
+    for index, argument in enumerate(argv):
+        option, equals, value = argument.partition("=")
+        if option == "--url":
+            return value if equals else " ".join(argv[index + 1 : index + 2])
+    return "none"
 
 
 def _fact_differences(name: str, then: Any, now: Any) -> Iterator[str]:
