@@ -1,0 +1,286 @@
+"""SGLang, through its engine in this process, which computes in processes of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import sglang
+from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
+from sglang.srt.server_args import ServerArgs
+
+from conformance.engines import sglang_answers as answers
+from conformance.engines.sglang_arguments import engine_arguments, require_version
+from conformance.engines.sglang_attention import SglangAttention
+from conformance.runner import (
+    AttentionCall,
+    AttentionOutputs,
+    ClassLogits,
+    Effective,
+    ForcedLogprobs,
+    Generations,
+    Message,
+    NotSupported,
+    Prompt,
+    Runner,
+    Scalars,
+    TokenLogprobs,
+    Vectors,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from conformance.runner import Integers
+
+
+class SglangRunner(Runner):
+    """One model on SGLang; it forms its own batches of the prompts of a question.
+
+    Its shutdown ends every child of this process, which must therefore be a worker that has none of other use.
+    """
+
+    capabilities = frozenset(
+        {
+            *("embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens"),
+            "attention",
+        }
+    )
+
+    def __enter__(self) -> Self:
+        from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
+
+        require_version(sglang.__version__)
+        self._attention: SglangAttention | None = None
+        if self.request.role == "attention":  # of kernels alone, for which no model is loaded
+            self._attention = SglangAttention(self.request)
+            return self
+        if self.request.role == "multimodal":
+            raise NotSupported("pictures are not handed to SGLang yet; it is asked for text alone")
+        self._folder = tempfile.TemporaryDirectory(prefix="conformance-sglang-")
+        self._calls = Path(self._folder.name, "calls")
+        self._calls.touch()
+        arguments = engine_arguments(
+            self.request,
+            options=inspect.signature(ServerArgs).parameters,
+            backends=ATTENTION_BACKENDS,
+            calls=str(self._calls),
+            at_fault=_tell,
+        )
+        try:
+            self.engine = sglang.Engine(**arguments)
+        except RuntimeError as error:
+            raise RuntimeError(f"SGLang failed to start: {error}; the worker's log says why") from error
+        manager = self.engine.tokenizer_manager
+        self._tokenizer, self._layers = manager.tokenizer, int(manager.model_config.num_hidden_layers)
+        self._arguments = self.engine.get_server_info()
+        self._limit = self.request.parameters.get("max_tokens")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._attention is not None:
+            self._attention = None
+            return
+        self.engine.shutdown()
+        self._folder.cleanup()
+
+    def attention(self, calls: Sequence[AttentionCall], *, repeats: int = 1, poison: bool = False) -> AttentionOutputs:
+        if self._attention is None:
+            raise NotSupported("SGLang's kernels are called alone where the model was loaded for the role attention")
+        return self._attention.answers(calls, repeats=repeats, poison=poison)
+
+    def embed(self, prompts: Sequence[str], *, dimensions: int | None = None) -> Vectors:
+        found, effective = self._pool(prompts, dimensions=dimensions)
+        return Vectors(answers.prompt_ids(found), effective, answers.pooled(found))
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
+        found, effective = self._ask([self._pair(*pair) for pair in pairs])
+        return Scalars(answers.prompt_ids(found), effective, answers.single(answers.pooled(found)))
+
+    def classify(self, prompts: Sequence[str]) -> ClassLogits:
+        found, effective = self._pool(prompts)
+        return ClassLogits(answers.prompt_ids(found), effective, answers.pooled(found))
+
+    def reward(self, conversations: Sequence[Sequence[Message]]) -> Scalars:
+        rows = [
+            self._tokenizer.apply_chat_template(list(turns), tokenize=True, return_dict=True)["input_ids"]
+            for turns in conversations
+        ]
+        found, effective = self._ask(
+            [EmbeddingReqInput(input_ids=list(row), return_prompt_token_ids=True) for row in rows]
+        )
+        return Scalars(answers.prompt_ids(found), effective, answers.single(answers.pooled(found)))
+
+    def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
+        wanted = [int(token) for token in tokens]
+        found, effective = self._ask(
+            [self._generation(each, max_tokens=1, token_ids_logprob=wanted) for each in map(self._text, prompts)]
+        )
+        return TokenLogprobs(answers.prompt_ids(found), effective, answers.named_logprobs(found, wanted))
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int,
+        top_k: int = 20,
+        stop_token_ids: Sequence[int] = (),
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
+    ) -> Generations:
+        _require_no_pictures(images, videos)
+        stops = [int(each) for each in stop_token_ids]
+        found, effective = self._ask(
+            [
+                self._generation(
+                    each,
+                    max_tokens=max_tokens,
+                    sampling={"stop_token_ids": stops} if stops else {},
+                    top_logprobs_num=top_k,
+                )
+                for each in prompts
+            ]
+        )
+        return Generations(answers.prompt_ids(found), effective, **answers.generated(found, top_k))
+
+    def score_tokens(
+        self,
+        prompts: Sequence[Sequence[int]],
+        continuations: Sequence[Sequence[int]],
+        candidates: Integers,
+        *,
+        via: Literal["prefill", "decode"],
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
+    ) -> ForcedLogprobs:
+        _require_no_pictures(images, videos)
+        rows = [[int(token) for token in prompt] for prompt in prompts]
+        forced = [[int(token) for token in tokens] for tokens in continuations]
+        if via == "decode":
+            return self._decode(rows, forced, candidates)
+        found, effective = self._ask(
+            [
+                self._generation(
+                    [*row, *tokens],
+                    max_tokens=0,
+                    logprob_start_len=len(row) - 1,
+                    # SGLang takes one list a request, so each position is asked for the candidates of all.
+                    token_ids_logprob=np.unique(candidates[index, : len(tokens)]).tolist(),
+                )
+                for index, (row, tokens) in enumerate(zip(rows, forced, strict=True))
+            ]
+        )
+        ids = answers.prompt_ids(found)
+        read = tuple(each[: len(each) - len(tokens)] for each, tokens in zip(ids, forced, strict=True))
+        return ForcedLogprobs(read, effective, answers.prefilled(found, forced, candidates))
+
+    def _decode(
+        self, rows: Sequence[Sequence[int]], forced: Sequence[Sequence[int]], candidates: Integers
+    ) -> ForcedLogprobs:
+        from conformance.engines.sglang_rows import Forced
+
+        read = Path(self._folder.name, "read")
+        read.write_text("")
+        processor = Forced.to_str()
+        found, effective = self._ask(
+            [
+                self._generation(
+                    row,
+                    max_tokens=len(tokens),
+                    sampling={
+                        "ignore_eos": True,
+                        "custom_params": {
+                            "row": index,
+                            "tokens": tokens,
+                            "candidates": candidates[index, : len(tokens)].tolist(),
+                            "file": str(read),
+                        },
+                    },
+                    custom_logit_processor=processor,
+                )
+                for index, (row, tokens) in enumerate(zip(rows, forced, strict=True))
+            ]
+        )
+        values = answers.decoded(read.read_text().splitlines(), forced, candidates)
+        return ForcedLogprobs(answers.prompt_ids(found), effective, values)
+
+    def _pool(self, prompts: Sequence[str], **how: Any) -> tuple[list[answers.Answer], Effective]:
+        return self._ask(
+            [
+                EmbeddingReqInput(
+                    **({"text": each} if isinstance(each, str) else {"input_ids": list(each)}),
+                    return_prompt_token_ids=True,
+                    **how,
+                )
+                for each in map(self._text, prompts)
+            ]
+        )
+
+    def _pair(self, query: str, document: str) -> EmbeddingReqInput:
+        ids = self._cut(query, document)
+        if ids is None:
+            return EmbeddingReqInput(
+                text=[[query, document]], is_cross_encoder_request=True, return_prompt_token_ids=True
+            )
+        if any(self._tokenizer(query, document).get("token_type_ids", ())):
+            raise NotSupported(
+                "SGLang takes ids of a pair without their types, so a pair that is too long cannot be cut"
+            )
+        return EmbeddingReqInput(input_ids=ids, return_prompt_token_ids=True)
+
+    def _generation(
+        self, prompt: Prompt, *, max_tokens: int, sampling: dict[str, Any] | None = None, **how: Any
+    ) -> GenerateReqInput:
+        return GenerateReqInput(
+            **({"text": prompt} if isinstance(prompt, str) else {"input_ids": [int(token) for token in prompt]}),
+            sampling_params={"temperature": 0.0, "max_new_tokens": max_tokens, **(sampling or {})},
+            return_logprob=True,
+            return_prompt_token_ids=True,
+            **how,
+        )
+
+    def _text(self, prompt: str) -> Prompt:
+        """A text, or where it is longer than the model the ids that its tokenizer cuts it to; SGLang refuses those."""
+        ids = self._cut(prompt)
+        return prompt if ids is None else ids
+
+    def _cut(self, *texts: str) -> list[int] | None:
+        if self._limit is None or len(self._tokenizer(*texts)["input_ids"]) <= int(self._limit):
+            return None
+        return list(self._tokenizer(*texts, truncation=True, max_length=int(self._limit))["input_ids"])
+
+    def _ask(self, requests: Sequence[Any]) -> tuple[list[answers.Answer], Effective]:
+        """All requests at once, and what ran; ValueError for another number of answers than of requests."""
+        before = self._calls.stat().st_size
+
+        async def one(request: Any) -> Any:
+            answer = await anext(self.engine.tokenizer_manager.generate_request(request, None))
+            return answers.complete(answer, 1)[0]
+
+        async def every() -> list[Any]:
+            return list(await asyncio.gather(*map(one, requests)))
+
+        found = answers.complete(self.engine.loop.run_until_complete(every()), len(requests))
+        with self._calls.open("rb") as file:
+            file.seek(before)
+            lines = file.read().decode("ascii").splitlines()
+        return found, answers.effective(lines, self._arguments, self._layers, found)
+
+
+def _tell(*_: Any) -> None:
+    """Where SGLang would end this process, let it tell what it waits for in vain."""
+    os.write(2, b"a process of SGLang failed while it was started\n")
+
+
+def _require_no_pictures(*given: Any) -> None:
+    if any(each is not None for each in given):
+        raise NotSupported("pictures are not handed to SGLang yet; it is asked for text alone")
