@@ -21,6 +21,7 @@ OPTIONS = (
     *("disable_radix_cache", "max_running_requests", "page_size", "json_model_override_args"),
 )
 KERNEL = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend"
+CPU = {"attention_backend": "torch_native", "device": "cpu"}
 
 
 def request(role: str = "generation", **fields: Any) -> LoadRequest:
@@ -117,15 +118,23 @@ def test_a_backend_that_replaced_another_without_a_word_is_what_ran() -> None:
 
 def test_calls_are_counted_by_kernel_and_pass() -> None:
     lines = [call(layer) for _ in range(3) for layer in range(2)]
-    found = answers.effective(lines, {"attention_backend": "torch_native"}, 2, [generation([8])])
-    assert found.kernels == {KERNEL: 6}
+    found = answers.effective(lines, CPU, 2, [generation([8])])
+    assert found.kernels == {KERNEL: 6} and found.evidence == "counted"
     assert (found.layers, found.forwards, found.cached_tokens, found.dtype) == (2, 3, 1, "float32")
 
 
 def test_a_call_of_another_kernel_or_dtype_shows() -> None:
     lines = [call(0), call(1, kernel="other", dtype="bfloat16")]
-    found = answers.effective(lines, {"attention_backend": "torch_native"}, 2, [generation([8])])
+    found = answers.effective(lines, CPU, 2, [generation([8])])
     assert found.kernels == {KERNEL: 1, "other": 1} and found.dtype == "bfloat16+float32"
+
+
+def test_calls_inside_graphs_are_counted_once_a_layer_and_said_to_be_resolved() -> None:
+    lines = [call(layer) for _ in range(3) for layer in range(2)]
+    found = answers.effective(lines, {**CPU, "device": "cuda", "disable_cuda_graph": False}, 2, [generation([8])])
+    assert (found.kernels, found.layers, found.forwards, found.evidence) == ({KERNEL: 2}, 2, 1, "resolved")
+    mixed = answers.effective([*lines, call(0, kernel="other")], {**CPU, "device": "cuda"}, 2, [])
+    assert sum(mixed.kernels.values()) == 3
 
 
 def test_fewer_answers_than_prompts_are_refused() -> None:

@@ -260,7 +260,8 @@ class SglangRunner(Runner):
 
     def _ask(self, requests: Sequence[Any]) -> tuple[list[answers.Answer], Effective]:
         """All requests at once, and what ran; ValueError for another number of answers than of requests."""
-        before = self._calls.stat().st_size
+        # Calls inside a graph are seen when it is captured, and never again.
+        before = 0 if answers.replays_graphs(self._arguments) else self._calls.stat().st_size
 
         async def one(request: Any) -> Any:
             answer = await anext(self.engine.tokenizer_manager.generate_request(request, None))

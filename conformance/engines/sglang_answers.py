@@ -136,21 +136,30 @@ def decoded(lines: Iterable[str], forced: Sequence[Sequence[int]], candidates: I
     return values
 
 
+def replays_graphs(arguments: Mapping[str, Any]) -> bool:
+    """Whether SGLang computes steps by replaying captured graphs, from its server arguments as it resolved them."""
+    return arguments.get("device") != "cpu" and not arguments.get("disable_cuda_graph")
+
+
 def effective(calls: Iterable[str], arguments: Mapping[str, Any], layers: int, answers: Sequence[Answer]) -> Effective:
-    """What ran, from the lines that `sglang_watch` wrote since the question was asked.
+    """What ran, from the lines that `sglang_watch` wrote since the question was asked; since the start, for graphs.
 
     `arguments` are the server arguments as SGLang resolved them, `layers` those of the model. Each rank of several
     counts its own calls; they are counted together.
     """
     seen = [json.loads(line) for line in calls]
     attention, dtype = resolved(arguments)
+    is_replayed = replays_graphs(arguments)
     first = min((each["layer"] for each in seen), default=0)
+    by_layer = {(each["layer"], str(each["kernel"])): None for each in seen}
+    kernels = [kernel for _, kernel in by_layer] if is_replayed else [str(each["kernel"]) for each in seen]
     return Effective(
         dtype="+".join(sorted({str(each["dtype"]) for each in seen})) or dtype,
         attention=attention,
-        kernels=dict(Counter(str(each["kernel"]) for each in seen)),
+        kernels=dict(Counter(kernels)),
         layers=layers,
-        forwards=sum(each["layer"] == first for each in seen),
+        forwards=1 if is_replayed else sum(each["layer"] == first for each in seen),
+        evidence="resolved" if is_replayed else "counted",
         cached_tokens=cached_tokens(answers),
     )
 
