@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,9 @@ from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 from sglang.srt.server_args import ServerArgs
 
 from conformance.engines import sglang_answers as answers
-from conformance.engines.sglang_arguments import engine_arguments, require_version
+from conformance.engines.sglang_arguments import engine_arguments, features, require_version
 from conformance.engines.sglang_attention import SglangAttention
+from conformance.engines.sglang_pictures import PicturePrompts
 from conformance.runner import (
     AttentionCall,
     AttentionOutputs,
@@ -33,12 +35,15 @@ from conformance.runner import (
     Scalars,
     TokenLogprobs,
     Vectors,
+    VisionFeatures,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from conformance.runner import Integers
+    from conformance.runner import Grid, Integers
+
+    Written = tuple[Prompt, dict[str, Any], tuple[Grid, ...]]
 
 
 class SglangRunner(Runner):
@@ -50,7 +55,7 @@ class SglangRunner(Runner):
     capabilities = frozenset(
         {
             *("embed", "score_pairs", "token_logprobs", "classify", "reward", "generate", "score_tokens"),
-            "attention",
+            *("vision_features", "attention"),
         }
     )
 
@@ -62,8 +67,6 @@ class SglangRunner(Runner):
         if self.request.role == "attention":  # of kernels alone, for which no model is loaded
             self._attention = SglangAttention(self.request)
             return self
-        if self.request.role == "multimodal":
-            raise NotSupported("pictures are not handed to SGLang yet; it is asked for text alone")
         self._folder = tempfile.TemporaryDirectory(prefix="conformance-sglang-")
         self._calls = Path(self._folder.name, "calls")
         self._calls.touch()
@@ -82,6 +85,9 @@ class SglangRunner(Runner):
         self._tokenizer, self._layers = manager.tokenizer, int(manager.model_config.num_hidden_layers)
         self._arguments = self.engine.get_server_info()
         self._limit = self.request.parameters.get("max_tokens")
+        self._pictures: PicturePrompts | None = None
+        if self.request.role == "multimodal":
+            self._pictures = PicturePrompts(Path(self.request.folder), lambda text: self._tokenizer(text)["input_ids"])
         return self
 
     def __exit__(
@@ -137,7 +143,7 @@ class SglangRunner(Runner):
         images: Sequence[Sequence[Any]] | None = None,
         videos: Sequence[Sequence[Any]] | None = None,
     ) -> Generations:
-        _require_no_pictures(images, videos)
+        written = self._written(prompts, images, videos)
         stops = [int(each) for each in stop_token_ids]
         found, effective = self._ask(
             [
@@ -146,11 +152,13 @@ class SglangRunner(Runner):
                     max_tokens=max_tokens,
                     sampling={"stop_token_ids": stops} if stops else {},
                     top_logprobs_num=top_k,
+                    **beside,
                 )
-                for each in prompts
+                for each, beside, _ in written
             ]
         )
-        return Generations(answers.prompt_ids(found), effective, **answers.generated(found, top_k))
+        grids = () if images is None and videos is None else tuple(each for _, _, each in written)
+        return Generations(answers.prompt_ids(found), effective, grids=grids, **answers.generated(found, top_k))
 
     def score_tokens(
         self,
@@ -162,21 +170,24 @@ class SglangRunner(Runner):
         images: Sequence[Sequence[Any]] | None = None,
         videos: Sequence[Sequence[Any]] | None = None,
     ) -> ForcedLogprobs:
-        _require_no_pictures(images, videos)
         rows = [[int(token) for token in prompt] for prompt in prompts]
         forced = [[int(token) for token in tokens] for tokens in continuations]
         if via == "decode":
-            return self._decode(rows, forced, candidates)
+            return self._decode(self._written(rows, images, videos), forced, candidates)
+        whole = [[*row, *tokens] for row, tokens in zip(rows, forced, strict=True)]
         found, effective = self._ask(
             [
                 self._generation(
-                    [*row, *tokens],
+                    prompt,
                     max_tokens=0,
                     logprob_start_len=len(row) - 1,
                     # SGLang takes one list a request, so each position is asked for the candidates of all.
                     token_ids_logprob=np.unique(candidates[index, : len(tokens)]).tolist(),
+                    **beside,
                 )
-                for index, (row, tokens) in enumerate(zip(rows, forced, strict=True))
+                for index, (row, tokens, (prompt, beside, _)) in enumerate(
+                    zip(rows, forced, self._written(whole, images, videos), strict=True)
+                )
             ]
         )
         ids = answers.prompt_ids(found)
@@ -184,7 +195,7 @@ class SglangRunner(Runner):
         return ForcedLogprobs(read, effective, answers.prefilled(found, forced, candidates))
 
     def _decode(
-        self, rows: Sequence[Sequence[int]], forced: Sequence[Sequence[int]], candidates: Integers
+        self, written: Sequence[Written], forced: Sequence[Sequence[int]], candidates: Integers
     ) -> ForcedLogprobs:
         from conformance.engines.sglang_rows import Forced
 
@@ -206,12 +217,54 @@ class SglangRunner(Runner):
                         },
                     },
                     custom_logit_processor=processor,
+                    **beside,
                 )
-                for index, (row, tokens) in enumerate(zip(rows, forced, strict=True))
+                for index, ((row, beside, _), tokens) in enumerate(zip(written, forced, strict=True))
             ]
         )
         values = answers.decoded(read.read_text().splitlines(), forced, candidates)
         return ForcedLogprobs(answers.prompt_ids(found), effective, values)
+
+    def vision_features(self, images: Sequence[Any], videos: Sequence[Any]) -> VisionFeatures:
+        pictures = self._with_pictures("vision_features")
+        given = [*(("image", each) for each in images), *(("video", each) for each in videos)]
+        written = [pictures.alone(kind, picture) for kind, picture in given]
+        kept = Path(features(str(self._calls)))
+        kept.mkdir()
+        try:
+            before, asked = self._calls.stat().st_size, []
+            for ids, beside, _ in written:  # one by one, so that it is known whose features are whose
+                asked += self._ask([self._generation(ids, max_tokens=1, **beside)])[0]
+            found = [np.load(each) for each in sorted(kept.iterdir())]
+        finally:
+            shutil.rmtree(kept)
+        grids = tuple(grid for _, _, each in written for grid in each)
+        if len(found) != len(given):
+            raise ValueError(f"{len(given)} pictures were given, but SGLang's tower handed on {len(found)}")
+        return VisionFeatures((), self._seen(before, asked), np.concatenate(found), grids)
+
+    def _written(
+        self,
+        prompts: Sequence[Prompt],
+        images: Sequence[Sequence[Any]] | None,
+        videos: Sequence[Sequence[Any]] | None,
+    ) -> list[Written]:
+        """Prompts, what SGLang is given beside them, and the grids of their pictures."""
+        for what, given in (("images", images), ("videos", videos)):
+            if given is not None and len(given) != len(prompts):
+                raise ValueError(f"{what} for {len(given)} prompts, but there are {len(prompts)}")
+        if images is None and videos is None:
+            return [(each, {}, ()) for each in prompts]
+        pictures = self._with_pictures("a prompt with pictures")
+        return [
+            pictures.write(each, images[i] if images else (), videos[i] if videos else ())
+            for i, each in enumerate(prompts)
+        ]
+
+    def _with_pictures(self, asked: str) -> PicturePrompts:
+        if self._pictures is None:
+            raise NotSupported(f"{self.request.model} has no vision tower, so it cannot answer {asked}")
+        return self._pictures
 
     def _pool(self, prompts: Sequence[str], **how: Any) -> tuple[list[answers.Answer], Effective]:
         return self._ask(
@@ -271,17 +324,17 @@ class SglangRunner(Runner):
             return list(await asyncio.gather(*map(one, requests)))
 
         found = answers.complete(self.engine.loop.run_until_complete(every()), len(requests))
+        return found, self._seen(before, found)
+
+    def _seen(self, before: int, found: Sequence[answers.Answer]) -> Effective:
+        """What ran since the file of calls was so long."""
         with self._calls.open("rb") as file:
             file.seek(before)
             lines = file.read().decode("ascii").splitlines()
-        return found, answers.effective(lines, self._arguments, self._layers, found)
+        tower = self._pictures.layers if self._pictures else 0
+        return answers.effective(lines, self._arguments, self._layers, found, tower)
 
 
 def _tell(*_: Any) -> None:
     """Where SGLang would end this process, let it tell what it waits for in vain."""
     os.write(2, b"a process of SGLang failed while it was started\n")
-
-
-def _require_no_pictures(*given: Any) -> None:
-    if any(each is not None for each in given):
-        raise NotSupported("pictures are not handed to SGLang yet; it is asked for text alone")

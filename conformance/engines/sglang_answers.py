@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conformance.engines.sglang_arguments import resolved
-from conformance.runner import Effective, TokenIds
+from conformance.runner import Effective, TokenIds, VisionEffective
 
 if TYPE_CHECKING:
     from conformance.runner import Floats, Integers
@@ -141,24 +141,33 @@ def replays_graphs(arguments: Mapping[str, Any]) -> bool:
     return arguments.get("device") != "cpu" and not arguments.get("disable_cuda_graph")
 
 
-def effective(calls: Iterable[str], arguments: Mapping[str, Any], layers: int, answers: Sequence[Answer]) -> Effective:
+def effective(
+    calls: Iterable[str], arguments: Mapping[str, Any], layers: int, answers: Sequence[Answer], tower: int = 0
+) -> Effective:
     """What ran, from the lines that `sglang_watch` wrote since the question was asked; since the start, for graphs.
 
-    `arguments` are the server arguments as SGLang resolved them, `layers` those of the model. Each rank of several
-    counts its own calls; they are counted together.
+    `arguments` are the server arguments as SGLang resolved them, `layers` those of the model, `tower` those of its
+    vision tower. Each rank of several counts its own calls; they are counted together.
     """
-    seen = [json.loads(line) for line in calls]
+    lines = [json.loads(line) for line in calls]
+    seen = [line for line in lines if "layer" in line]
+    pictured = [line for line in lines if "tower" in line]
     attention, dtype = resolved(arguments)
     is_replayed = replays_graphs(arguments)
     first = min((each["layer"] for each in seen), default=0)
     by_layer = {(each["layer"], str(each["kernel"])): None for each in seen}
     kernels = [kernel for _, kernel in by_layer] if is_replayed else [str(each["kernel"]) for each in seen]
+    vision = None
+    if pictured:
+        names = "+".join(sorted({str(each["tower"]) for each in pictured}))
+        vision = VisionEffective(names, tower, len(pictured) // max(tower, 1))
     return Effective(
-        dtype="+".join(sorted({str(each["dtype"]) for each in seen})) or dtype,
+        dtype="+".join(sorted({str(each["dtype"]) for each in lines})) or dtype,
         attention=attention,
-        kernels=dict(Counter(kernels)),
+        kernels=dict(Counter([*kernels, *(str(each["kernel"]) for each in pictured)])),
         layers=layers,
         forwards=1 if is_replayed else sum(each["layer"] == first for each in seen),
+        vision=vision,
         evidence="resolved" if is_replayed else "counted",
         cached_tokens=cached_tokens(answers),
     )

@@ -70,9 +70,9 @@ def engine_arguments(
         "forward_hooks": [
             {
                 "name": "conformance",
-                "target_modules": ["*attn*", "*attention*"],
+                "target_modules": ["*attn*", "*attention*", "*visual"],
                 "hook_factory": WATCH,
-                "config": {"calls": calls},
+                "config": {"calls": calls, "features": features(calls)},
             }
         ],
     }
@@ -97,6 +97,11 @@ def engine_arguments(
             raise ValueError(f"options of sglang: {unknown('option', name, known)}")
         found[name] = value
     return found
+
+
+def features(calls: str) -> str:
+    """The folder in which what a vision tower hands on is kept while it exists, beside the file of its calls."""
+    return f"{calls}.features"
 
 
 def resolved(arguments: Mapping[str, Any]) -> tuple[str, str]:

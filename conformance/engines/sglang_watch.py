@@ -9,27 +9,39 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 Hook = Callable[[Any, Any, Any], None]
 
 
 def counter(config: Mapping[str, Any]) -> Hook:
-    """What SGLang calls after every attention layer, or module that is named like one."""
+    """What SGLang calls after every attention layer and vision tower, or module that is named like one.
+
+    What a tower hands on is kept where the folder `features` exists.
+    """
+    import numpy as np
+    from sglang.srt.layers.attention.vision import VisionAttention
     from sglang.srt.layers.radix_attention import RadixAttention
     from sglang.srt.model_executor.forward_context import get_attn_backend
 
     calls = os.open(config["calls"], os.O_WRONLY | os.O_APPEND)
 
+    def write(line: Mapping[str, Any], answer: Any) -> None:
+        line = {**line, "dtype": str(answer.dtype).removeprefix("torch.")}
+        os.write(calls, f"{json.dumps(line)}\n".encode())
+
     def count(module: Any, _: Any, output: Any) -> None:
+        answer = output[0] if isinstance(output, tuple) else output
         if isinstance(module, RadixAttention):
-            backend = type(get_attn_backend())
-            answer = output[0] if isinstance(output, tuple) else output
-            line = {
-                "layer": module.layer_id,
-                "kernel": f"{backend.__module__}.{backend.__qualname__}",
-                "dtype": str(answer.dtype).removeprefix("torch."),
-            }
-            os.write(calls, f"{json.dumps(line)}\n".encode())
+            write({"layer": module.layer_id, "kernel": _path(get_attn_backend())}, answer)
+        elif isinstance(module, VisionAttention):
+            write({"tower": module.qkv_backend_name, "kernel": _path(module.qkv_backend)}, answer)
+        elif hasattr(module, "patch_embed") and (folder := Path(config["features"])).is_dir():
+            np.save(folder / f"{len(list(folder.iterdir())):06}.npy", answer.detach().float().cpu().numpy())
 
     return count
+
+
+def _path(thing: object) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
