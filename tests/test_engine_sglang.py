@@ -96,12 +96,17 @@ def test_options_of_the_profile_come_last() -> None:
 def test_encoders_are_neither_cut_nor_cached(role: str) -> None:
     found = arguments(request(role))
     assert (found["chunked_prefill_size"], found["disable_radix_cache"]) == (-1, True)
-    assert "chunked_prefill_size" not in arguments(request("embedding.last_token"))
+    assert "chunked_prefill_size" not in arguments(request("embedding.last"))
 
 
 def test_an_encoder_that_is_not_pooled_by_its_first_token_is_not_supported() -> None:
     with pytest.raises(NotSupported, match="'mean'"):
         arguments(request("embedding.encoder", parameters={"pooling": "mean"}))
+
+
+def test_a_text_as_long_as_the_model_is_pooled_whole() -> None:
+    assert arguments(request("embedding.last", parameters={"max_tokens": 1280}))["context_length"] > 1280
+    assert "context_length" not in arguments(request(parameters={"max_tokens": 1280}))
 
 
 def test_only_models_that_answer_with_tokens_take_forced_ones() -> None:

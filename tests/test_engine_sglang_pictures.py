@@ -24,7 +24,7 @@ def test_a_placeholder_is_repeated_for_every_merged_patch_of_its_own_picture() -
 
 @pytest.mark.parametrize("ids", [[1, 2], [IMAGE, IMAGE, IMAGE]])
 def test_more_or_fewer_placeholders_than_pictures_are_an_error(ids: list[int]) -> None:
-    with pytest.raises(ValueError, match="placeholder 7 stands .* but there are 2 pictures"):
+    with pytest.raises(ValueError, match=r"placeholder 7 stands .* but there are 2 pictures"):
         expanded(ids, {IMAGE: [2, 3], VIDEO: []})
 
 

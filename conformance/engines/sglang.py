@@ -84,6 +84,8 @@ class SglangRunner(Runner):
         manager = self.engine.tokenizer_manager
         self._tokenizer, self._layers = manager.tokenizer, int(manager.model_config.num_hidden_layers)
         self._arguments = self.engine.get_server_info()
+        self._ids: dict[str, Sequence[int]] = {}
+        self._watch_ids(manager)
         self._limit = self.request.parameters.get("max_tokens")
         self._pictures: PicturePrompts | None = None
         if self.request.role == "multimodal":
@@ -121,9 +123,7 @@ class SglangRunner(Runner):
             self._tokenizer.apply_chat_template(list(turns), tokenize=True, return_dict=True)["input_ids"]
             for turns in conversations
         ]
-        found, effective = self._ask(
-            [EmbeddingReqInput(input_ids=list(row), return_prompt_token_ids=True) for row in rows]
-        )
+        found, effective = self._ask([EmbeddingReqInput(input_ids=list(row)) for row in rows])
         return Scalars(answers.prompt_ids(found), effective, answers.single(answers.pooled(found)))
 
     def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
@@ -271,7 +271,6 @@ class SglangRunner(Runner):
             [
                 EmbeddingReqInput(
                     **({"text": each} if isinstance(each, str) else {"input_ids": list(each)}),
-                    return_prompt_token_ids=True,
                     **how,
                 )
                 for each in map(self._text, prompts)
@@ -281,14 +280,12 @@ class SglangRunner(Runner):
     def _pair(self, query: str, document: str) -> EmbeddingReqInput:
         ids = self._cut(query, document)
         if ids is None:
-            return EmbeddingReqInput(
-                text=[[query, document]], is_cross_encoder_request=True, return_prompt_token_ids=True
-            )
+            return EmbeddingReqInput(text=[[query, document]], is_cross_encoder_request=True)
         if any(self._tokenizer(query, document).get("token_type_ids", ())):
             raise NotSupported(
                 "SGLang takes ids of a pair without their types, so a pair that is too long cannot be cut"
             )
-        return EmbeddingReqInput(input_ids=ids, return_prompt_token_ids=True)
+        return EmbeddingReqInput(input_ids=ids)
 
     def _generation(
         self, prompt: Prompt, *, max_tokens: int, sampling: dict[str, Any] | None = None, **how: Any
@@ -297,7 +294,6 @@ class SglangRunner(Runner):
             **({"text": prompt} if isinstance(prompt, str) else {"input_ids": [int(token) for token in prompt]}),
             sampling_params={"temperature": 0.0, "max_new_tokens": max_tokens, **(sampling or {})},
             return_logprob=True,
-            return_prompt_token_ids=True,
             **how,
         )
 
@@ -313,18 +309,31 @@ class SglangRunner(Runner):
 
     def _ask(self, requests: Sequence[Any]) -> tuple[list[answers.Answer], Effective]:
         """All requests at once, and what ran; ValueError for another number of answers than of requests."""
+        self._ids.clear()
         # Calls inside a graph are seen when it is captured, and never again.
         before = 0 if answers.replays_graphs(self._arguments) else self._calls.stat().st_size
 
         async def one(request: Any) -> Any:
-            answer = await anext(self.engine.tokenizer_manager.generate_request(request, None))
-            return answers.complete(answer, 1)[0]
+            found = await anext(self.engine.tokenizer_manager.generate_request(request, None))
+            answer = answers.complete(found, 1)[0]
+            return {**answer, "prompt_token_ids": self._ids.get(answer["meta_info"]["id"])}
 
         async def every() -> list[Any]:
             return list(await asyncio.gather(*map(one, requests)))
 
         found = answers.complete(self.engine.loop.run_until_complete(every()), len(requests))
         return found, self._seen(before, found)
+
+    def _watch_ids(self, manager: Any) -> None:
+        """Keep the ids that SGLang's tokenizer process hands to its scheduler; of pooled prompts it returns none."""
+        tokenize = manager._tokenize_one_request
+
+        async def tokenizing(request: Any) -> Any:
+            found = await tokenize(request)
+            self._ids[found.rid] = list(found.input_ids)
+            return found
+
+        manager._tokenize_one_request = tokenizing
 
     def _seen(self, before: int, found: Sequence[answers.Answer]) -> Effective:
         """What ran since the file of calls was so long."""

@@ -15,6 +15,9 @@ WATCH = "conformance.engines.sglang_watch:counter"
 NEEDED = ("attention_backend", "disable_overlap_schedule", "enable_custom_logit_processor", "forward_hooks")
 """Server arguments without which a release cannot be asked, or not be seen."""
 
+ROOM = 8
+"""Tokens behind the longest text of a model that is pooled, where none is generated."""
+
 _POOLED = ("embedding", "rerank.cross_encoder", "classification", "reward")
 _ENCODERS = ("embedding.encoder", "rerank.cross_encoder")
 _OF_THE_ADAPTER = ("batch", "batch_size")
@@ -86,6 +89,10 @@ def engine_arguments(
         found |= {"chunked_prefill_size": -1, "disable_radix_cache": True}
     if not found["is_embedding"]:
         found["enable_custom_logit_processor"] = True
+    if found["is_embedding"] and request.parameters.get("max_tokens"):
+        # It refuses a text as long as the model, for want of room for a token that nobody asked for. That it may be
+        # told of more room than the model has is in the profile's environment.
+        found["context_length"] = int(request.parameters["max_tokens"]) + ROOM
     if "batch_size" in request.options:
         found["max_running_requests"] = int(request.options["batch_size"])
     if request.parameters.get("dimensions"):
