@@ -52,6 +52,8 @@ def test_pictures_are_handed_over_as_a_processor_would_and_side_by_side_by_kind(
     assert len(shown["pixel_values"]) == 24 and len(moved["pixel_values_videos"]) == 32
     with pytest.raises(ValueError, match="placeholder"):
         prompts.write(ids, [], [video])
+    with pytest.raises(ValueError, match="images for 1 prompts, but there are 2"):
+        prompts.write_all(["text", "text"], [[image]])
 
 
 def test_calls_of_a_tower_are_counted_beside_those_of_the_text() -> None:

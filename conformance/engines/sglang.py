@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import sglang
-from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 from sglang.srt.server_args import ServerArgs
 
 from conformance.engines import sglang_answers as answers
+from conformance.engines import sglang_requests as requests
 from conformance.engines.sglang_arguments import engine_arguments, features, require_version
 from conformance.engines.sglang_attention import SglangAttention
 from conformance.engines.sglang_pictures import PicturePrompts
@@ -123,13 +123,13 @@ class SglangRunner(Runner):
             self._tokenizer.apply_chat_template(list(turns), tokenize=True, return_dict=True)["input_ids"]
             for turns in conversations
         ]
-        found, effective = self._ask([EmbeddingReqInput(input_ids=list(row)) for row in rows])
+        found, effective = self._ask([requests.pooling(row) for row in rows])
         return Scalars(answers.prompt_ids(found), effective, answers.single(answers.pooled(found)))
 
     def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
         wanted = [int(token) for token in tokens]
         found, effective = self._ask(
-            [self._generation(each, max_tokens=1, token_ids_logprob=wanted) for each in map(self._text, prompts)]
+            [requests.generation(each, max_tokens=1, token_ids_logprob=wanted) for each in map(self._text, prompts)]
         )
         return TokenLogprobs(answers.prompt_ids(found), effective, answers.named_logprobs(found, wanted))
 
@@ -147,7 +147,7 @@ class SglangRunner(Runner):
         stops = [int(each) for each in stop_token_ids]
         found, effective = self._ask(
             [
-                self._generation(
+                requests.generation(
                     each,
                     max_tokens=max_tokens,
                     sampling={"stop_token_ids": stops} if stops else {},
@@ -177,7 +177,7 @@ class SglangRunner(Runner):
         whole = [[*row, *tokens] for row, tokens in zip(rows, forced, strict=True)]
         found, effective = self._ask(
             [
-                self._generation(
+                requests.generation(
                     prompt,
                     max_tokens=0,
                     logprob_start_len=len(row) - 1,
@@ -204,7 +204,7 @@ class SglangRunner(Runner):
         processor = Forced.to_str()
         found, effective = self._ask(
             [
-                self._generation(
+                requests.generation(
                     row,
                     max_tokens=len(tokens),
                     sampling={
@@ -234,7 +234,7 @@ class SglangRunner(Runner):
         try:
             before, asked = self._calls.stat().st_size, []
             for ids, beside, _ in written:  # one by one, so that it is known whose features are whose
-                asked += self._ask([self._generation(ids, max_tokens=1, **beside)])[0]
+                asked += self._ask([requests.generation(ids, max_tokens=1, **beside)])[0]
             found = [np.load(each) for each in sorted(kept.iterdir())]
         finally:
             shutil.rmtree(kept)
@@ -243,23 +243,11 @@ class SglangRunner(Runner):
             raise ValueError(f"{len(given)} pictures were given, but SGLang's tower handed on {len(found)}")
         return VisionFeatures((), self._seen(before, asked), np.concatenate(found), grids)
 
-    def _written(
-        self,
-        prompts: Sequence[Prompt],
-        images: Sequence[Sequence[Any]] | None,
-        videos: Sequence[Sequence[Any]] | None,
-    ) -> list[Written]:
-        """Prompts, what SGLang is given beside them, and the grids of their pictures."""
-        for what, given in (("images", images), ("videos", videos)):
-            if given is not None and len(given) != len(prompts):
-                raise ValueError(f"{what} for {len(given)} prompts, but there are {len(prompts)}")
-        if images is None and videos is None:
+    def _written(self, prompts: Sequence[Prompt], *pictures: Sequence[Sequence[Any]] | None) -> list[Written]:
+        """Prompts, what SGLang is given beside them, and the grids of their pictures: images, then videos."""
+        if all(each is None for each in pictures):
             return [(each, {}, ()) for each in prompts]
-        pictures = self._with_pictures("a prompt with pictures")
-        return [
-            pictures.write(each, images[i] if images else (), videos[i] if videos else ())
-            for i, each in enumerate(prompts)
-        ]
+        return self._with_pictures("a prompt with pictures").write_all(prompts, *pictures)
 
     def _with_pictures(self, asked: str) -> PicturePrompts:
         if self._pictures is None:
@@ -267,35 +255,17 @@ class SglangRunner(Runner):
         return self._pictures
 
     def _pool(self, prompts: Sequence[str], **how: Any) -> tuple[list[answers.Answer], Effective]:
-        return self._ask(
-            [
-                EmbeddingReqInput(
-                    **({"text": each} if isinstance(each, str) else {"input_ids": list(each)}),
-                    **how,
-                )
-                for each in map(self._text, prompts)
-            ]
-        )
+        return self._ask([requests.pooling(each, **how) for each in map(self._text, prompts)])
 
-    def _pair(self, query: str, document: str) -> EmbeddingReqInput:
+    def _pair(self, query: str, document: str) -> Any:
         ids = self._cut(query, document)
         if ids is None:
-            return EmbeddingReqInput(text=[[query, document]], is_cross_encoder_request=True)
+            return requests.pair(query, document)
         if any(self._tokenizer(query, document).get("token_type_ids", ())):
             raise NotSupported(
                 "SGLang takes ids of a pair without their types, so a pair that is too long cannot be cut"
             )
-        return EmbeddingReqInput(input_ids=ids)
-
-    def _generation(
-        self, prompt: Prompt, *, max_tokens: int, sampling: dict[str, Any] | None = None, **how: Any
-    ) -> GenerateReqInput:
-        return GenerateReqInput(
-            **({"text": prompt} if isinstance(prompt, str) else {"input_ids": [int(token) for token in prompt]}),
-            sampling_params={"temperature": 0.0, "max_new_tokens": max_tokens, **(sampling or {})},
-            return_logprob=True,
-            **how,
-        )
+        return requests.pooling(ids)
 
     def _text(self, prompt: str) -> Prompt:
         """A text, or where it is longer than the model the ids that its tokenizer cuts it to; SGLang refuses those."""
@@ -307,8 +277,8 @@ class SglangRunner(Runner):
             return None
         return list(self._tokenizer(*texts, truncation=True, max_length=int(self._limit))["input_ids"])
 
-    def _ask(self, requests: Sequence[Any]) -> tuple[list[answers.Answer], Effective]:
-        """All requests at once, and what ran; ValueError for another number of answers than of requests."""
+    def _ask(self, asked: Sequence[Any]) -> tuple[list[answers.Answer], Effective]:
+        """All that is asked at once, and what ran; ValueError for another number of answers."""
         self._ids.clear()
         # Calls inside a graph are seen when it is captured, and never again.
         before = 0 if answers.replays_graphs(self._arguments) else self._calls.stat().st_size
@@ -319,9 +289,9 @@ class SglangRunner(Runner):
             return {**answer, "prompt_token_ids": self._ids.get(answer["meta_info"]["id"])}
 
         async def every() -> list[Any]:
-            return list(await asyncio.gather(*map(one, requests)))
+            return list(await asyncio.gather(*map(one, asked)))
 
-        found = answers.complete(self.engine.loop.run_until_complete(every()), len(requests))
+        found = answers.complete(self.engine.loop.run_until_complete(every()), len(asked))
         return found, self._seen(before, found)
 
     def _watch_ids(self, manager: Any) -> None:

@@ -24,6 +24,7 @@ class PicturePrompts:
     def __init__(self, folder: Path, tokenize: Callable[[str], Sequence[int]]) -> None:
         config = checkpoint.config(folder)
         self.tokens = {kind: int(config[f"{kind}_token_id"]) for kind in KINDS}
+        self._begins, self._ends = (int(config[f"vision_{side}_token_id"]) for side in ("start", "end"))
         self.layers = checkpoint.vision_layers(folder) or 0
         self._settings = PatchSettings.read(folder)
         self._tokenize = tokenize
@@ -49,10 +50,24 @@ class PicturePrompts:
         beside = {f"{kind}_data": [_processed(kind, found)] for kind, found in patches.items() if found}
         return ids, beside, tuple(each.grid for kind in KINDS for each in patches[kind])
 
+    def write_all(
+        self,
+        prompts: Sequence[Prompt],
+        images: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Sequence[Any]] | None = None,
+    ) -> list[tuple[Prompt, dict[str, Any], tuple[Grid, ...]]]:
+        """The same of several prompts; ValueError where there are pictures for another number of them."""
+        for what, given in (("images", images), ("videos", videos)):
+            if given is not None and len(given) != len(prompts):
+                raise ValueError(f"{what} for {len(given)} prompts, but there are {len(prompts)}")
+        return [
+            self.write(each, images[i] if images else (), videos[i] if videos else ()) for i, each in enumerate(prompts)
+        ]
+
     def alone(self, kind: str, picture: Any) -> tuple[TokenIds, dict[str, Any], tuple[Grid, ...]]:
-        """A prompt that is nothing but one picture."""
+        """One picture between the tokens that begin and end one; without text SGLang looks at no picture."""
         read = image_patches if kind == "image" else video_patches
-        ids = [self.tokens[kind]] * self._merged(read(picture, self._settings))
+        ids = [self._begins, *[self.tokens[kind]] * self._merged(read(picture, self._settings)), self._ends]
         return self.write(ids, *(([picture], []) if kind == "image" else ([], [picture])))
 
     def _merged(self, patches: Patches) -> int:
