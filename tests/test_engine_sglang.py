@@ -8,18 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from conformance.engines import sglang_answers as answers
 from conformance.engines.sglang_arguments import NEEDED, SUPPORTED, engine_arguments, require_version, resolved
+from conformance.engines.sglang_folder import with_score_bias
 from conformance.registry import discover
 from conformance.runner import LoadRequest, NotSupported, Unavailable
 
 ROOT = Path(__file__).resolve().parent.parent
+CHECKPOINTS = ROOT / "suites" / "checkpoints"
 OPTIONS = (
     *NEEDED,
     *("model_path", "device", "dtype", "is_embedding", "mm_attention_backend", "chunked_prefill_size"),
     *("disable_radix_cache", "max_running_requests", "page_size", "json_model_override_args"),
 )
+BIAS = "score-bias.safetensors"
 KERNEL = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend"
 CPU = {"attention_backend": "torch_native", "device": "cpu"}
 
@@ -232,3 +236,25 @@ def test_logprobs_of_named_tokens_are_those_of_the_next_position() -> None:
     assert answers.named_logprobs([found], [12, 11]).tolist() == [[-2.0, -0.1]]
     with pytest.raises(ValueError, match="no logprob of token 13"):
         answers.named_logprobs([found], [13])
+
+
+def test_a_score_without_a_bias_gets_one_of_zeros_beside_its_weights(tmp_path: Path) -> None:
+    source = CHECKPOINTS / "classification-qwen2"
+    found = with_score_bias(source, tmp_path / "folder")
+    assert {file.name for file in found.iterdir()} == {
+        *(each.name for each in source.iterdir()),
+        "score-bias.safetensors",
+    }
+    bias = load_file(found / BIAS)["score.bias"]
+    assert bias.shape == (6,) and not bias.any()
+    assert (found / "config.json").read_bytes() == (source / "config.json").read_bytes()
+
+
+def test_a_model_without_a_score_is_given_as_it_is(tmp_path: Path) -> None:
+    source = CHECKPOINTS / "generation-qwen3"
+    assert with_score_bias(source, tmp_path / "folder") == source and not (tmp_path / "folder").exists()
+
+
+def test_weights_in_several_files_get_no_bias(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="0 files of weights"):
+        with_score_bias(tmp_path, tmp_path / "folder")

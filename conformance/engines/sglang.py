@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import os
 import shutil
@@ -20,6 +21,7 @@ from conformance.engines import sglang_answers as answers
 from conformance.engines import sglang_requests as requests
 from conformance.engines.sglang_arguments import engine_arguments, features, require_version
 from conformance.engines.sglang_attention import SglangAttention
+from conformance.engines.sglang_folder import ZEROS, with_score_bias
 from conformance.engines.sglang_pictures import PicturePrompts
 from conformance.runner import (
     AttentionCall,
@@ -70,8 +72,12 @@ class SglangRunner(Runner):
         self._folder = tempfile.TemporaryDirectory(prefix="conformance-sglang-")
         self._calls = Path(self._folder.name, "calls")
         self._calls.touch()
+        request = self.request
+        if request.options.get("score_bias") == ZEROS:
+            folder = with_score_bias(Path(request.folder), Path(self._folder.name, "checkpoint"))
+            request = dataclasses.replace(request, folder=str(folder))
         arguments = engine_arguments(
-            self.request,
+            request,
             options=inspect.signature(ServerArgs).parameters,
             backends=ATTENTION_BACKENDS,
             calls=str(self._calls),

@@ -20,7 +20,7 @@ ROOM = 8
 
 _POOLED = ("embedding", "rerank.cross_encoder", "classification", "reward")
 _ENCODERS = ("embedding.encoder", "rerank.cross_encoder")
-_OF_THE_ADAPTER = ("batch", "batch_size")
+_OF_THE_ADAPTER = ("batch", "batch_size", "score_bias")
 
 
 def require_version(version: str) -> None:
