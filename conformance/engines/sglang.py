@@ -86,6 +86,7 @@ class SglangRunner(Runner):
         try:
             self.engine = sglang.Engine(**arguments)
         except RuntimeError as error:
+            self._folder.cleanup()
             raise RuntimeError(f"SGLang failed to start: {error}; the worker's log says why") from error
         manager = self.engine.tokenizer_manager
         self._tokenizer, self._layers = manager.tokenizer, int(manager.model_config.num_hidden_layers)
