@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from conformance.engines import sglang_answers as answers
+from conformance.engines.pooled import single
 from conformance.engines.sglang_arguments import NEEDED, SUPPORTED, engine_arguments, require_version, resolved
 from conformance.engines.sglang_folder import with_score_bias
 from conformance.registry import discover
@@ -224,11 +225,11 @@ def test_decoded_logprobs_are_read_in_any_order_and_all_of_them() -> None:
 
 
 def test_vectors_of_different_widths_are_refused_and_a_score_is_one_number() -> None:
-    assert answers.single(answers.pooled([{"embedding": 1.5}, {"embedding": [2.5]}])).tolist() == [1.5, 2.5]
+    assert single(answers.pooled([{"embedding": 1.5}, {"embedding": [2.5]}])).tolist() == [1.5, 2.5]
     with pytest.raises(ValueError, match="one and the same width"):
         answers.pooled([{"embedding": [1.0]}, {"embedding": [1.0, 2.0]}])
     with pytest.raises(ValueError, match="one score"):
-        answers.single(answers.pooled([{"embedding": [1.0, 2.0]}]))
+        single(answers.pooled([{"embedding": [1.0, 2.0]}]))
 
 
 def test_logprobs_of_named_tokens_are_those_of_the_next_position() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.engines import vllm_answers as answers
+from conformance.engines.pooled import single
 from conformance.engines.vllm_arguments import SUPPORTED, engine_arguments, require_version
 from conformance.engines.vllm_prompts import PicturePrompts, collapsed
 from conformance.registry import discover
@@ -195,7 +196,7 @@ def test_answers_of_different_widths_are_an_error() -> None:
     with pytest.raises(ValueError, match="one and the same width"):
         answers.pooled(outputs)
     with pytest.raises(ValueError, match="one score was asked for"):
-        answers.single(np.ones((4, 2)))
+        single(np.ones((4, 2)))
 
 
 def test_named_tokens_have_their_logprobs_in_the_order_in_which_they_were_named() -> None:

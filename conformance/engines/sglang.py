@@ -19,6 +19,7 @@ from sglang.srt.server_args import ServerArgs
 
 from conformance.engines import sglang_answers as answers
 from conformance.engines import sglang_requests as requests
+from conformance.engines.pooled import single
 from conformance.engines.sglang_arguments import engine_arguments, features, require_version
 from conformance.engines.sglang_attention import SglangAttention
 from conformance.engines.sglang_folder import ZEROS, with_score_bias
@@ -119,7 +120,7 @@ class SglangRunner(Runner):
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
         found, effective = self._ask([self._pair(*pair) for pair in pairs])
-        return Scalars(answers.prompt_ids(found), effective, answers.single(answers.pooled(found)))
+        return Scalars(answers.prompt_ids(found), effective, single(answers.pooled(found)))
 
     def classify(self, prompts: Sequence[str]) -> ClassLogits:
         found, effective = self._pool(prompts)
@@ -131,7 +132,7 @@ class SglangRunner(Runner):
             for turns in conversations
         ]
         found, effective = self._ask([requests.pooling(row) for row in rows])
-        return Scalars(answers.prompt_ids(found), effective, answers.single(answers.pooled(found)))
+        return Scalars(answers.prompt_ids(found), effective, single(answers.pooled(found)))
 
     def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
         wanted = [int(token) for token in tokens]

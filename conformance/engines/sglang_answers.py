@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conformance.engines.pooled import stacked
 from conformance.engines.sglang_arguments import resolved
 from conformance.runner import Effective, TokenIds, VisionEffective
 
@@ -49,17 +50,7 @@ def cached_tokens(answers: Iterable[Answer]) -> int | None:
 def pooled(answers: Sequence[Answer]) -> Floats:
     """What was pooled of each prompt, float [n, width]; ValueError where the answers have different widths."""
     rows = [np.atleast_1d(np.asarray(answer["embedding"], np.float64)) for answer in answers]
-    shapes = sorted({row.shape for row in rows})
-    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
-        raise ValueError(f"SGLang pooled prompts to shapes {shapes}, but each should have one and the same width")
-    return np.stack(rows) if rows else np.zeros((0, 0))
-
-
-def single(values: Floats) -> Floats:
-    """Scores [n] of answers [n, 1]; ValueError where there are more than one a prompt."""
-    if values.ndim != 2 or values.shape[1] != 1:
-        raise ValueError(f"the model answers {values.shape[1:]} values a prompt, but one score was asked for")
-    return values[:, 0]
+    return stacked(rows, "SGLang")
 
 
 def named_logprobs(answers: Sequence[Answer], tokens: Sequence[int]) -> Floats:

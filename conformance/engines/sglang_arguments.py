@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from conformance.engines.pooled import is_pooled
 from conformance.names import unknown
 from conformance.runner import LoadRequest, NotSupported, Unavailable
 
@@ -18,7 +19,6 @@ NEEDED = ("attention_backend", "disable_overlap_schedule", "enable_custom_logit_
 ROOM = 8
 """Tokens behind the longest text of a model that is pooled, where none is generated."""
 
-_POOLED = ("embedding", "rerank.cross_encoder", "classification", "reward")
 _ENCODERS = ("embedding.encoder", "rerank.cross_encoder")
 _OF_THE_ADAPTER = ("batch", "batch_size", "score_bias")
 
@@ -30,11 +30,6 @@ def require_version(version: str) -> None:
         raise Unavailable(
             f"SGLang {version} is not supported; supported are {releases}: pip install 'sglang=={SUPPORTED[0]}.*'"
         )
-
-
-def is_pooled(role: str) -> bool:
-    """Whether models of a role answer with one vector, score or row of logits, and not with tokens."""
-    return any(role == each or role.startswith(f"{each}.") for each in _POOLED)
 
 
 def engine_arguments(

@@ -14,6 +14,7 @@ from conformance.engines import chunked
 from conformance.engines.kernel_calls import perform
 from conformance.engines.loaded_model import LoadedModel
 from conformance.engines.model_attention import ModelAttention
+from conformance.engines.pooled import single
 from conformance.engines.pooling import pooling
 from conformance.engines.vision import Pictures, Vision
 from conformance.runner import (
@@ -34,7 +35,7 @@ from conformance.runner import (
 )
 
 if TYPE_CHECKING:
-    from conformance.runner import Floats, Integers
+    from conformance.runner import Integers
 
 
 class TransformersRunner(LoadedModel):
@@ -61,7 +62,7 @@ class TransformersRunner(LoadedModel):
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Scalars:
         rows = self._tokenize([query for query, _ in pairs], [document for _, document in pairs])
         values, effective = self._forward_all(rows, lambda output, _: self._widest(output.logits))
-        return Scalars(rows, effective, _single_column(values))
+        return Scalars(rows, effective, single(values))
 
     def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
         rows = self._tokenize(list(prompts))
@@ -82,7 +83,7 @@ class TransformersRunner(LoadedModel):
         texts = [self.tokenizer.apply_chat_template(list(turns), tokenize=False) for turns in conversations]
         rows = self._tokenize(texts, special=False)
         values, effective = self._forward_all(rows, lambda output, _: self._widest(output.logits))
-        return Scalars(rows, effective, _single_column(values))
+        return Scalars(rows, effective, single(values))
 
     def generate(
         self,
@@ -292,9 +293,3 @@ def _until_end(ids: Sequence[int], ends: set[int]) -> TokenIds:
         if token in ends:
             return tuple(ids[: index + 1])
     return tuple(ids)
-
-
-def _single_column(values: Floats) -> Floats:
-    if values.ndim != 2 or values.shape[1] != 1:
-        raise ValueError(f"the model answers {values.shape[1:]} values a prompt, but one score was asked for")
-    return values[:, 0]

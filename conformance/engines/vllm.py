@@ -15,6 +15,7 @@ import vllm
 from vllm import LLM, PoolingParams, SamplingParams
 
 from conformance.engines import vllm_answers as answers
+from conformance.engines.pooled import single
 from conformance.engines.vllm_arguments import engine_arguments, require_version
 from conformance.engines.vllm_attention import VllmAttention
 from conformance.engines.vllm_prompts import PILLOW, PicturePrompts
@@ -123,7 +124,7 @@ class VllmRunner(Runner):
             if empty:
                 rows = self._tokenizer([pairs[row][0] for row in empty], [""] * len(empty), **self._cut())["input_ids"]
                 found = self._encode([{"prompt_token_ids": row} for row in rows], "classify", params)
-                scores = answers.single(answers.pooled(found)).tolist()
+                scores = single(answers.pooled(found)).tolist()
                 answered.update(zip(empty, zip(answers.prompt_ids(found), scores, strict=True), strict=True))
         ordered = [answered[row] for row in range(len(pairs))]
         return Scalars(tuple(ids for ids, _ in ordered), seen(), np.array([score for _, score in ordered]))
@@ -136,7 +137,7 @@ class VllmRunner(Runner):
         texts = [self._tokenizer.apply_chat_template(list(turns), tokenize=False) for turns in conversations]
         params = PoolingParams(use_activation=False)
         outputs, effective = self._pool(texts, "classify", params, add_special_tokens=False)
-        return Scalars(answers.prompt_ids(outputs), effective, answers.single(answers.pooled(outputs)))
+        return Scalars(answers.prompt_ids(outputs), effective, single(answers.pooled(outputs)))
 
     def token_logprobs(self, prompts: Sequence[str], tokens: Sequence[int]) -> TokenLogprobs:
         wanted = [int(token) for token in tokens]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conformance.engines.pooled import stacked
 from conformance.runner import Effective, Grid, TokenIds, VisionEffective
 
 if TYPE_CHECKING:
@@ -31,17 +32,7 @@ def pooled(outputs: Sequence[Any]) -> Floats:
     ValueError where the answers have different widths, or more axes than one.
     """
     rows = [np.asarray(_plain(output.outputs.data)) for output in outputs]
-    shapes = sorted({row.shape for row in rows})
-    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
-        raise ValueError(f"vLLM pooled prompts to shapes {shapes}, but each should have one and the same width")
-    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
-
-
-def single(values: Floats) -> Floats:
-    """Scores [n] of answers [n, 1]; ValueError where there are more than one a prompt."""
-    if values.ndim != 2 or values.shape[1] != 1:
-        raise ValueError(f"the model answers {values.shape[1:]} values a prompt, but one score was asked for")
-    return values[:, 0]
+    return stacked(rows, "vLLM")
 
 
 def named_logprobs(outputs: Sequence[Any], tokens: Sequence[int]) -> Floats:

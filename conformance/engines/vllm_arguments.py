@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from conformance.engines.pooled import is_pooled
 from conformance.names import unknown
 from conformance.runner import LoadRequest, Unavailable
 
@@ -18,7 +19,6 @@ _OF_THE_ADAPTER = ("batch", "batch_size", "empty_documents", "resize")
 """Options that vLLM is not told: it forms its own batches, and the others say what it is given."""
 
 _POOLING_TYPES = {"last": "LAST", "cls": "CLS", "mean": "MEAN"}
-_POOLED = ("embedding", "rerank.cross_encoder", "classification", "reward")
 
 
 def require_version(version: str) -> None:
@@ -29,11 +29,6 @@ def require_version(version: str) -> None:
         raise Unavailable(
             f"vLLM {version} is not supported; supported are {releases}: pip install 'vllm=={SUPPORTED[1]}.*'"
         )
-
-
-def is_pooled(role: str) -> bool:
-    """Whether models of a role answer with one vector, score or row of logits, and not with tokens."""
-    return any(role == each or role.startswith(f"{each}.") for each in _POOLED)
 
 
 def engine_arguments(
